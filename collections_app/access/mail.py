@@ -76,7 +76,7 @@ def link_base(request: HttpRequest) -> str:
 
 def send_test(address: str, *, actor: services.Actor) -> None:
     """Raises ServiceError (502) with what the mail server said."""
-    _send(
+    send_mail(
         address,
         gettext("Test message of ragd"),
         gettext("%(name)s sent this message from the page Connections. Mail works.") % {"name": str(actor)},
@@ -108,7 +108,7 @@ def send_invitation(user: User, base: str, *, actor: services.Actor) -> None:
             status=409,
         )
     values = {"name": user.get_username(), "link": INVITATIONS.link_for(user, base), "days": INVITATIONS.lifetime.days}
-    _send(
+    send_mail(
         user.email,
         gettext("Your account at ragd"),
         gettext(
@@ -123,7 +123,7 @@ def send_invitation(user: User, base: str, *, actor: services.Actor) -> None:
 def send_reset(user: User, base: str, language: str) -> None:
     """Raises ServiceError (502)."""
     with override(language):
-        _send(
+        send_mail(
             user.email,
             gettext("Set a new password at ragd"),
             gettext(
@@ -135,7 +135,8 @@ def send_reset(user: User, base: str, language: str) -> None:
         )
 
 
-def _send(address: str, subject: str, body: str) -> None:
+def send_mail(address: str, subject: str, body: str) -> None:
+    """Raises ServiceError (502) with what the mail server said."""
     message = EmailMessage(subject, body, settings.DEFAULT_FROM_EMAIL, [address])
     try:
         message.send()

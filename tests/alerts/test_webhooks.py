@@ -30,9 +30,11 @@ from evaluation_app.telemetry.alerts.webhooks import (
     save_webhook,
     send_test,
 )
+from tests.fakes.smtp_server import SmtpServer, smtp_server
 from tests.fakes.web_server import Page, WebServer
-from tests.web.pages import texts, tones
+from tests.web.pages import texts, tones, wrong_fields
 
+__all__ = ["smtp_server"]
 pytestmark = pytest.mark.django_db
 
 
@@ -137,6 +139,26 @@ def test_gone_ends_the_attempts_and_a_disabled_webhook_is_left_alone(web_server:
     assert set(web_server.paths()) == {"/gone"}
     assert {each.state for each in deliveries(gone)} == {"failed"}
     assert {each.is_running for each in deliveries(silent)} == {True}
+
+
+def test_alerts_are_sent_by_mail(smtp_server: SmtpServer, settings: Any, admin_client: Client) -> None:
+    values = WebhookValues("people", "MAILTO:ops@example.org")
+    row, key = save_webhook(values, actor=None)
+    assert (row.url, key) == ("mailto:ops@example.org", "") and row.secret
+    settings.RAGD_PUBLIC_URL = "https://rag.example.org/"
+    fire_and_resolve()
+    assert deliver_due() == 2
+    firing, resolved = smtp_server.messages
+    assert {firing["To"], resolved["To"]} == {"ops@example.org"} and firing["Subject"] != resolved["Subject"]
+    assert "https://rag.example.org/alerts/" in firing.get_content()
+    assert (send_test(row).report["status"], len(smtp_server.messages)) == (250, 3)
+    settings.EMAIL_PORT = 1
+    assert send_test(row).state == "failed"
+    form = {"name": "others", "url": "mailto:nobody", "is_enabled": "on"}
+    assert wrong_fields(admin_client.post("/alerts/webhooks/new/", form)) == ["url"]
+    settings.EMAIL_HOST = ""
+    form["url"] = "mailto:ops@example.org"
+    assert wrong_fields(admin_client.post("/alerts/webhooks/new/", form)) == ["url"] and Webhook.objects.count() == 1
 
 
 def test_a_test_message_says_what_came_back_and_addresses_are_guarded(web_server: WebServer, settings: Any) -> None:

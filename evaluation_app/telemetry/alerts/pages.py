@@ -109,10 +109,13 @@ class WebhookForm(forms.Form):
         label=gettext_lazy("Name"), max_length=NAME_MAX_CHARS, widget=forms.TextInput(attrs={"autocomplete": "off"})
     )
     url = forms.CharField(
-        label=gettext_lazy("URL"),
+        label=gettext_lazy("Send to"),
         max_length=2000,
         widget=forms.TextInput(attrs={"class": "mono", "inputmode": "url"}),
-        help_text=gettext_lazy("Receives a POST with JSON when an alert fires or is resolved."),
+        help_text=gettext_lazy(
+            "When an alert fires or is resolved: a web address gets a POST with JSON, whose text Slack shows;"
+            " mailto:ops@example.org gets a mail."
+        ),
     )
     is_enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False, initial=True)
 

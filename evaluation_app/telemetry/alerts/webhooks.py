@@ -1,4 +1,5 @@
-"""Webhooks: saved with an encrypted signing key, and called with signed messages until they answer.
+"""Webhooks: saved with an encrypted signing key, and called with signed messages until they answer. One of an address
+`mailto:` gets mails.
 
 The signature is that of Standard Webhooks 1.0 (standardwebhooks.com): HMAC-SHA256 of "id.timestamp.body" under the
 key, base64, as `v1,<signature>` in the header `webhook-signature`.
@@ -15,10 +16,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from django.conf import settings
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
 from django.db import transaction
 from django.db.models import QuerySet
+from django.urls import reverse
 from django.utils import timezone
 
+from collections_app.access.mail import can_mail, send_mail
 from collections_app.audit import services
 from collections_app.audit.chain import differing
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
@@ -44,6 +50,7 @@ DISABLED_S = 60.0  # between two looks at a webhook that is disabled
 ANSWER_MAX_BYTES = 1_000_000  # what is longer counts as a failed attempt
 RETRIES = RetryPolicy(max_attempts=12, first_delay_s=10, max_delay_s=3600)  # over about four hours
 FIRING, RESOLVED, TEST = "alert.firing", "alert.resolved", "test"
+MAIL, MAIL_TAKEN = "mailto:", 250
 AUDITED = ("name", "url", "is_enabled")
 
 
@@ -69,8 +76,8 @@ def save_webhook(values: WebhookValues, *, actor: services.Actor, row: Webhook |
     if row is None and others.count() >= WEBHOOKS_MAX:
         raise _refuse(f"there are {WEBHOOKS_MAX} webhooks already, which is the limit; delete one first", "name")
     before = {field: getattr(row, field) for field in AUDITED} if row else {}
-    key = "" if row else _new_key()
-    saved = row or Webhook(secret=encrypt(key))
+    key = "" if row or url.startswith(MAIL) else _new_key()
+    saved = row or Webhook(secret=encrypt(key or _new_key()))
     saved.name, saved.url, saved.is_enabled = name, url, values.is_enabled
     saved.save()
     _record(actor, saved, services.CHANGE if row else services.ADDITION, before)
@@ -100,6 +107,16 @@ def _new_key() -> str:
 
 
 def _check_url(text: str) -> str:
+    """As it is stored: of a web address, or of mail."""
+    if text.strip().lower().startswith(MAIL):
+        address = text.strip()[len(MAIL) :]
+        try:
+            validate_email(address)
+        except ValidationError:
+            raise _refuse(f"expected mailto: and an email address, not {text!r}", "url") from None
+        if not can_mail():
+            raise _refuse("no mail server is set; enter one in Server settings, Mail, first", "url")
+        return MAIL + address
     try:
         return str(read_address(text))
     except InvalidInput as error:
@@ -178,9 +195,9 @@ def deliver(progress: OperationProgress) -> None:
         return
     report: dict[str, Any] = {"attempts": operation.report.get("attempts", 0) + 1, "status": None}
     try:
-        report["status"] = _post(row, operation)
+        report["status"] = _mail(row, operation) if row.url.startswith(MAIL) else _post(row, operation)
         error = "" if 200 <= report["status"] < 300 else f"answered {report['status']}"
-    except (FetchError, InvalidInput, UnreadableSecretError) as failure:
+    except (FetchError, InvalidInput, ServiceError, UnreadableSecretError) as failure:
         error = str(failure)[:500]
     if not error:
         progress.succeed(report)
@@ -205,6 +222,17 @@ def _post(row: Webhook, operation: Operation) -> int:
     limits = Limits(make_guard(), Deadline(TIMEOUT_S), ANSWER_MAX_BYTES)
     answer = request(read_address(row.url), limits, headers=headers, method="POST", body=body)
     return answer.status
+
+
+def _mail(row: Webhook, operation: Operation) -> int:
+    """The status of SMTP for a message that the mail server took. Raises ServiceError."""
+    text = operation.arguments["payload"]["text"]
+    send_mail(row.url.removeprefix(MAIL), f"{settings.RAGD_NAME}: {text}", f"{text}\n{_link()}")
+    return MAIL_TAKEN
+
+
+def _link() -> str:
+    return f"{settings.RAGD_PUBLIC_URL.rstrip('/')}{reverse('evaluation:alerts')}" if settings.RAGD_PUBLIC_URL else ""
 
 
 def sign(key: str, message_id: str, timestamp: str, body: bytes) -> str:
