@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import httpx2
 from django.utils import timezone
 
 from collections_app.endpoints.endpoints import ModelEndpoint
-from collections_app.endpoints.model_presets import EMBEDDINGS, RERANK
+from collections_app.endpoints.model_presets import EMBEDDINGS, KEY, RERANK
 from collections_app.models import Report
 from ragd.errors import RerankerError
 from ragd.models.openai_client import EndpointError, RetryPolicy, Server, endpoint_errors, open_client, request_timeout
@@ -28,6 +28,7 @@ from ragd.models.rerank_endpoint import EndpointReranker
 TIMEOUT_S = 20.0
 SAMPLE = "A model answers a test of its connection."
 CHAT_TOKENS = 16
+MODELS_MAX, MODEL_CHARS_MAX = 2000, 200
 MISSING_MODEL = re.compile(
     r"model.{0,80}(not found|not exist|unknown|invalid|not supported)|DeploymentNotFound", re.I | re.S
 )
@@ -105,6 +106,30 @@ def run_test(endpoint: ModelEndpoint, *, timeout_s: float = TIMEOUT_S) -> TestRe
         name=_report_name(endpoint), defaults={"values": result.as_dict(), "made_at": timezone.now()}
     )
     return result
+
+
+def list_models(endpoint: ModelEndpoint, *, timeout_s: float = TIMEOUT_S) -> tuple[list[str], TestResult | None]:
+    """(the names of the models that the server lists, by name; what went wrong, if anything). Asked once, nothing is
+    kept; no model is called."""
+    started = time.monotonic()
+    if endpoint.problem:
+        return [], _failed(endpoint, "key_unreadable", endpoint.problem, started)
+    preset = endpoint.preset
+    headers = {name: endpoint.api_key or "" if value == KEY else value for name, value in preset.models_headers}
+    try:
+        with endpoint_errors(timeout_s):
+            client = open_client(endpoint.address, endpoint.api_key, preset.key_header)
+            options: Any = {"timeout": request_timeout(timeout_s), "headers": headers}
+            address = urljoin(f"{endpoint.address}/", preset.models_path)
+            answer = client.get(address, cast_to=httpx2.Response, options=options)
+        read = json.loads(answer.content)
+        rows = read["data"] if "data" in read else read["models"]
+        names = {str(row["id"] if "id" in row else row["name"])[:MODEL_CHARS_MAX] for row in rows[:MODELS_MAX]}
+    except EndpointError as error:
+        return [], _failed(endpoint, _kind(error), f"It {error.message}.", started, error.status)
+    except (ValueError, TypeError, KeyError):
+        return [], _failed(endpoint, "malformed", "It gave an answer that is no list of models.", started)
+    return sorted(names, key=str.lower), None
 
 
 def last_test(endpoint: ModelEndpoint) -> TestResult | None:

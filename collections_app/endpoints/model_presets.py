@@ -16,6 +16,7 @@ from ragd.models.openai_endpoint import OPENAI_FORM, EmbeddingForm
 EMBEDDINGS, CHAT, RERANK, JUDGE = "embeddings", "chat", "rerank", "judge"
 PURPOSES = {EMBEDDINGS: _("Embeddings"), RERANK: _("Reranking"), CHAT: _("Chat"), JUDGE: _("Judge")}
 
+KEY = "KEY"  # in models_headers: the key itself
 JINA_FORM = EmbeddingForm(
     encoding=(("embedding_type", "base64"),),
     query=(("task", "retrieval.query"),),
@@ -41,7 +42,8 @@ class Preset:
     key_required: no request is answered without a key. key_header: "" for `Authorization: Bearer`. limit_name,
     seed_name: fields of a chat request. form: of an embeddings request. batch_size: most texts in one. gives_logits:
     its reranker answers with the model's output. wants_texts: it wants TEI's request. api_version: the provider has
-    dated versions of its API.
+    dated versions of its API. models_path: of the list of its models, from the base URL; "" where it lists none that
+    can be used. models_headers: that the list asks for beside the key.
     """
 
     key: str
@@ -59,6 +61,14 @@ class Preset:
     gives_logits: bool = False
     wants_texts: bool = False
     api_version: bool = False
+    models_path: str = "models"
+    models_headers: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def initials(self) -> str:
+        """Of the tile: two letters."""
+        words = [word for word in str(self.title).replace(".", " ").split() if word[:1].isalpha()]
+        return (words[0][:1] + (words[1][:1] if len(words) > 1 else words[0][1:2])).capitalize()
 
     def offers(self, purpose: str) -> bool:
         return purpose in self.addresses
@@ -154,6 +164,43 @@ LIST = (
         key_header="api-key",
         limit_name="max_completion_tokens",
         api_version=True,
+        models_path="",  # it lists models, and deployments are asked
+    ),
+    Preset(
+        "anthropic",
+        "Anthropic",
+        _("An API key. Chat uses the endpoint that is compatible with OpenAI."),
+        "https://platform.claude.com/docs/en/api/openai-sdk",
+        _same("https://api.anthropic.com/v1", CHAT, JUDGE),
+        key_required=True,
+        models_headers=(("x-api-key", KEY), ("anthropic-version", "2023-06-01")),
+    ),
+    Preset(
+        "gemini",
+        "Google Gemini",
+        _("An API key of AI Studio. It uses the endpoint that is compatible with OpenAI."),
+        "https://ai.google.dev/gemini-api/docs/openai",
+        _same("https://generativelanguage.googleapis.com/v1beta/openai", EMBEDDINGS, CHAT, JUDGE),
+        {EMBEDDINGS: ("gemini-embedding-001", 3072)},
+        key_required=True,
+        batch_size=100,
+    ),
+    Preset(
+        "bedrock",
+        "Amazon Bedrock",
+        _("An API key of Bedrock, and the region in the address. Enter the model's id where no list is given."),
+        "https://docs.aws.amazon.com/bedrock/latest/userguide/inference-chat-completions.html",
+        _same("https://bedrock-runtime.us-east-1.amazonaws.com/openai/v1", CHAT, JUDGE),
+        key_required=True,
+        limit_name="max_completion_tokens",
+    ),
+    *(
+        Preset(key, title, _("An API key."), documentation, _same(address, CHAT, JUDGE), key_required=True)
+        for key, title, documentation, address in (
+            ("openrouter", "OpenRouter", "https://openrouter.ai/docs", "https://openrouter.ai/api/v1"),
+            ("groq", "Groq", "https://console.groq.com/docs/openai", "https://api.groq.com/openai/v1"),
+            ("deepseek", "DeepSeek", "https://api-docs.deepseek.com", "https://api.deepseek.com/v1"),
+        )
     ),
     Preset(
         "mistral",
@@ -191,6 +238,7 @@ LIST = (
         key_required=True,
         form=COHERE_FORM,
         batch_size=96,
+        models_path="/v1/models?page_size=1000",
     ),
     Preset(
         "jina",

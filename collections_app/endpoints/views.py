@@ -19,6 +19,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from collections_app.access.rules import WRITE, needs, needs_login
 from collections_app.endpoints.connection_test import TestResult, run_test
+from collections_app.endpoints.connection_test import list_models as list_server_models
 from collections_app.endpoints.model_presets import EMBEDDINGS, PRESETS, PURPOSES, RERANK, Preset
 from collections_app.endpoints.model_settings import (
     SettingValues,
@@ -42,6 +43,7 @@ from ragd.errors import InvalidInput, RagdError
 from ragd.models.embedding import OPENAI_WINDOW
 from ragd.models.prompts import PROMPT_PRESETS, Prompts, suggest_preset
 
+UNNAMED = "-"  # in place of a model, where the server is asked which there are
 EMBEDDING_FIELDS = ("dims", "send_dimensions", "window", "query_prompt", "passage_prompt")
 
 
@@ -49,7 +51,11 @@ class ModelSettingForm(forms.Form):
     """Of one provider and purpose; fields that do not belong to them are left out. row: the setting to be changed."""
 
     name = forms.CharField(
-        label=gettext_lazy("Name"), max_length=100, widget=forms.TextInput(attrs={"autocomplete": "off"})
+        label=gettext_lazy("Name"),
+        max_length=100,
+        required=False,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
+        help_text=gettext_lazy("Empty: provider and model."),
     )
     base_url = forms.CharField(
         label=gettext_lazy("Base URL"), max_length=500, widget=forms.TextInput(attrs={"class": "mono"})
@@ -123,7 +129,6 @@ class ModelSettingForm(forms.Form):
         known = suggest_preset(model) if purpose == EMBEDDINGS and not preset.form.query else ""
         prompts = PROMPT_PRESETS[known].prompts if known else Prompts()
         return {
-            "name": f"{preset.title} {model}".strip(),
             "base_url": preset.addresses[purpose],
             "model": model,
             "dims": dims,
@@ -134,6 +139,7 @@ class ModelSettingForm(forms.Form):
     def values(self) -> SettingValues:
         """What the services take."""
         data = dict(self.cleaned_data)
+        data["name"] = data["name"] or f"{gettext(self.preset.title)} {data['model']}".strip()[:100]
         key = data.pop("key") or None
         if data.pop("forget_key", False):
             key = ""
@@ -141,7 +147,7 @@ class ModelSettingForm(forms.Form):
 
 
 ADD, CHANGE, DELETE = (f"collections_app.{verb}_modelsetting" for verb in ("add", "change", "delete"))
-RESULT = {"test-result": "models/parts/test.html"}
+RESULT = {"test-result": "models/parts/test.html", "model-field": "models/parts/model.html"}
 
 
 @needs(WRITE)
@@ -211,12 +217,22 @@ def edit(request: PageRequest, pk: int) -> HttpResponse:
 
 def _edit(request: PageRequest, form: ModelSettingForm, row: ModelSetting | None) -> HttpResponse:
     """The form; with do=test, what one call of what is filled in finds, and nothing is saved. do=test-save saves what
-    answers; dimensions that were left out are those of the answer."""
+    answers; dimensions that were left out are those of the answer. do=models asks the server alone what it lists."""
     result: TestResult | None = None
+    if request.POST.get("do") == "models":
+        for name in ("model", "dims"):
+            if name in form.fields:
+                form.fields[name].required = False
 
     def save() -> HttpResponse:
         nonlocal result
         values, do = form.values(), request.POST.get("do")
+        if do == "models":
+            names, result = list_server_models(draft_endpoint(replace(values, model=values.model or UNNAMED), row))
+            if names:
+                known = [*dict.fromkeys(filter(None, (values.model, *names)))]
+                form.fields["model"].widget = forms.Select(choices=[(name, name) for name in known])
+            return _page(request, form, row, result, 200)
         if do in ("test", "test-save"):
             result = run_test(draft_endpoint(values, row))
             if do == "test" or not result.passed:

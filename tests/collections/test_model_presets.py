@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from django.conf import settings as site
 
-from collections_app.endpoints.connection_test import last_test, run_test
+from collections_app.endpoints.connection_test import last_test, list_models, run_test
 from collections_app.endpoints.endpoints import DATABASE, ModelEndpoint, chat_endpoint, judge_endpoint, stored
 from collections_app.endpoints.model_presets import CHAT, EMBEDDINGS, JUDGE, PRESETS, PURPOSES, RERANK, chat_preset_of
 from collections_app.endpoints.model_settings import SettingValues, save_setting
@@ -65,6 +65,10 @@ def test_a_preset_works_as_its_provider_says(key: str, purpose: str, servers: di
     server = servers[key]
     row = save_setting(values_for(server, key, purpose), actor=None)
     before = len(server.requests)
+    if PRESETS[key].models_path:
+        assert list_models(stored.of(purpose)[0]) == (sorted(server.models), None)
+        assert [each.method for each in server.requests[before:]] == ["GET"], "no model is called"
+        before += 1
     result = run_test(stored.of(purpose)[0])
     assert (result.passed, result.kind, result.message) == (True, "", "")
     assert result.took_ms > 0 and len(server.requests) == before + 1, "one real call"

@@ -43,6 +43,8 @@ class ProviderServer(OpenAIServer):
         if path.endswith("/chat/completions"):
             self.check_chat(request.body)
             return self._chat(request.body)
+        if path.endswith("/models"):
+            return {"object": "list", "data": [{"id": name, "object": "model"} for name in self.models]}
         if path.endswith("/embeddings"):
             return self.embed(request.body)
         if path.endswith("/rerank"):
@@ -144,6 +146,22 @@ class Azure(OpenAi):
             raise BadRequest(404, "Resource not found")
 
 
+class KeyedOther(ProviderServer):
+    """OpenAI's protocol as most speak it."""
+
+    keyed = True
+
+
+class Anthropic(KeyedOther):
+    """The list of models wants a key and a version in headers of its own."""
+
+    def check_key(self, request: Request) -> None:
+        if request.path.endswith("/models"):
+            if (request.headers.get("x-api-key"), request.headers.get("anthropic-version")) != (KEY, "2023-06-01"):
+                raise BadRequest(401, "invalid x-api-key")
+        super().check_key(request)
+
+
 class Mistral(ProviderServer):
     """Refuses every field that it does not document."""
 
@@ -179,6 +197,8 @@ class Cohere(ProviderServer):
 
     def answer(self, request: Request) -> Any:
         self.check_key(request)
+        if request.path.startswith("/v1/models?"):
+            return {"models": [{"name": name, "endpoints": ["chat"]} for name in self.models]}
         if request.path == "/v2/embed":
             return self._embed(request.body)
         if request.path == "/v2/rerank":
@@ -232,6 +252,8 @@ class Other(Vllm):
 SERVERS: dict[str, type[ProviderServer]] = {
     "ollama": Ollama, "vllm": Vllm, "llama_cpp": LlamaCpp, "lm_studio": LmStudio, "tei": Tei, "openai": OpenAi,
     "azure": Azure, "mistral": Mistral, "cohere": Cohere, "jina": Jina, "other": Other,
+    "anthropic": Anthropic, "bedrock": OpenAi,
+    **dict.fromkeys(("gemini", "openrouter", "groq", "deepseek"), KeyedOther),
 }  # fmt: skip
 
 

@@ -14,10 +14,11 @@ from django.test import Client
 from django.urls import reverse
 
 from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.endpoints import endpoints, secrets
 from collections_app.endpoints.connection_test import run_test
 from collections_app.endpoints.endpoints import chat_endpoint, embedding_endpoint, stored
-from collections_app.endpoints.model_presets import CHAT, EMBEDDINGS, RERANK
+from collections_app.endpoints.model_presets import CHAT, EMBEDDINGS, JUDGE, RERANK
 from collections_app.endpoints.model_settings import (
     SettingValues,
     delete_setting,
@@ -31,11 +32,14 @@ from collections_app.errors import ServiceError
 from collections_app.index.stores import embedder_for
 from collections_app.models import AuditEvent, ModelSetting, Provider
 from evaluation_app.models import Span
+from evaluation_app.runs.lifecycle import process_run
+from evaluation_app.sample.loading import SAMPLE_NAME, evaluate_sample, load_golden_set
 from ragd.errors import EmbedderError
 from tests.collections.test_model_presets import fresh
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer
 from tests.refusals import refuses
+from tests.web.pages import tree
 from tests.web.test_every_page import check_page
 
 __all__ = ["fresh"]
@@ -330,3 +334,29 @@ def test_a_folder_that_is_gone_says_so(settings: Any, tmp_path: Any) -> None:
         "folder:rerank": "ready",
     }
     assert found["folder:embeddings:0"].note
+
+
+def test_the_server_lists_its_models_and_none_is_called(admin_client: Client, openai_server: OpenAIServer) -> None:
+    """Neither by the list, nor by saving, nor by the evaluation of the sample."""
+    address = f"{AT}new/?preset=openai&purpose=chat"
+    form = {"base_url": openai_server.base_url, "key": "wrong", "do": "models"}
+    assert tree(admin_client.post(address, form)).css("#test-result .banner[data-tone=bad]"), "a wrong key"
+    page = tree(admin_client.post(address, form | {"key": openai_server.api_key}))
+    listed = [option.attributes["value"] for option in page.css("select[name=model] option")]
+    assert listed == sorted(openai_server.models) and not ModelSetting.objects.exists()
+    save = {"base_url": openai_server.base_url, "key": openai_server.api_key, "model": "gpt-4o-mini"}
+    for purpose in (CHAT, JUDGE):
+        assert admin_client.post(f"{AT}new/?preset=openai&purpose={purpose}", save).status_code == 302, purpose
+        save["name"] = "The judge"
+    assert set(ModelSetting.objects.values_list("name", "is_default")) == {("OpenAI gpt-4o-mini", True),
+                                                                           ("The judge", True)}  # fmt: skip
+    sample = create_collection(name=SAMPLE_NAME)
+    ingest_text(sample, "docs/backup.md", "# Backup\n\nBackups are encrypted.")
+    load_golden_set(
+        SAMPLE_NAME, SAMPLE_NAME, [{"question": "Are backups encrypted?", "expected_doc_ids": ["docs/backup.md"]}]
+    )
+    run = evaluate_sample()
+    assert run is not None
+    process_run(str(run.pk))
+    run.refresh_from_db()
+    assert run.state == "succeeded" and {request.method for request in openai_server.requests} == {"GET"}
