@@ -75,12 +75,6 @@ def test_a_hybrid_search(house: Collection, recorder: Recorder) -> None:
     assert attributes(root)["ragd.channel"] == "cli"
 
 
-def test_a_lexical_search_embeds_nothing(house: Collection, recorder: Recorder) -> None:
-    search(house, "pump", mode="lexical")
-    assert [name for name, _ in own(recorder)] == ["rag.pipeline house", "rag.query house", RETRIEVE, "rag.lexical"]
-    assert_conformant(recorder.spans)
-
-
 def test_reranking_and_compression_have_their_spans(house: Collection, recorder: Recorder) -> None:
     run = search(
         house, "how much water does the pump move", k=3, rerank="builtin", compress="sentences", token_budget=30

@@ -89,12 +89,6 @@ def test_kind_status_and_required_fields(recorder: Recorder, start: str) -> None
     assert_required(span, start)
 
 
-def test_every_span_of_a_run_names_run_and_collection(recorder: Recorder) -> None:
-    make_query_spans()
-    found = {(attributes(span)["ragd.run.id"], attributes(span)["ragd.collection"]) for span in recorder.spans}
-    assert found == {("00000000-0000-0000-0000-000000000001", "house")}
-
-
 def test_the_root_names_the_last_stage_and_the_answer(recorder: Recorder) -> None:
     make_query_spans()
     root = attributes(recorder.named("rag.pipeline "))

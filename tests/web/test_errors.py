@@ -155,20 +155,3 @@ def test_too_many_wrong_passwords_close_the_door(client: Client, visitor: Client
         response = client.post("/accounts/login/", {"username": "ada", "password": "wrong"})
     assert response.status_code == 429
     assert "lockout.html" in [template.name for template in response.templates]
-
-
-def test_a_number_in_an_address_may_be_anything(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=1)
-    for value in ("0", "-1", "1e9", "٣", "9" * 40, "%00", "abc"):
-        assert visitor.get(f"/collections/nature/documents/whales.md/?page={value}").status_code == 200
-        assert visitor.get(f"/collections/nature/documents/whales.md/?start={value}&end={value}1").status_code == 200
-        assert visitor.get(f"/collections/nature/?page={value}").status_code == 200
-        assert visitor.get(f"/activity/?page={value}").status_code == 200
-
-
-def test_a_nul_byte_in_a_filter_is_no_error(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=1)
-    for address in ("/collections/nature/?q=%00", "/collections/nature/?tag=%00", "/activity/?text=%00", "/go/?q=%00"):
-        assert visitor.get(address).status_code == 200, address
-    assert visitor.get("/collections/%00/").status_code == 404
-    assert visitor.get("/collections/nature/documents/%00/").status_code == 404

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import zipfile
 from collections.abc import Callable
 from email.message import EmailMessage
 from typing import Any
@@ -69,20 +67,6 @@ def test_a_wrong_request_of_the_script_says_what_is_wrong(visitor: Client, fill:
     assert visitor.post(f"{HERE}members/", {}).status_code == 422
 
 
-def test_many_small_requests_share_one_batch(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=0)
-    begun = visitor.post(f"{HERE}begin/", {"kind": "folder", "label": "hb"}).json()
-    batch = begun["batch"]
-    assert visitor.get(begun["address"]).status_code == 200
-    for number in range(3):
-        put(visitor, {f"hb/{number}.txt": b"text"}, batch=batch)
-    assert IngestBatch.objects.get().open
-    assert send_json(visitor, "finish", {"batch": batch}).json() == {"deleted": [], "kept": {}}
-    found = IngestBatch.objects.get()
-    assert (found.submitted, found.kind, found.label, found.open, found.jobs.count()) == (3, "folder", "hb", False, 3)
-    assert found.created_by == "ada"
-
-
 def test_a_sync_deletes_what_was_named(visitor: Client, fill: Callable[..., Any]) -> None:
     fill(documents=0)
     put(visitor, {"hb/a.txt": b"a", "hb/b.txt": b"b"})
@@ -92,18 +76,6 @@ def test_a_sync_deletes_what_was_named(visitor: Client, fill: Callable[..., Any]
     assert done == {"deleted": ["hb/b.txt"], "kept": {"hb/none.txt": "it is not there any more"}}
     assert [document.doc_id for document in Document.objects.all()] == ["hb/a.txt"]
     assert send_json(visitor, "finish", {"batch": batch, "delete": []}).status_code == 409
-
-
-def test_an_archive_is_looked_into(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=0)
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("in/a.txt", b"a")
-    files = {"uploads": [SimpleUploadedFile("b.zip", buffer.getvalue())], "doc_ids": ["docs/b.zip"]}
-    plan = visitor.post(f"{HERE}members/", files).json()
-    items = [(item["doc_id"], item["status"]) for item in plan["items"]]
-    assert items == [("docs/b.zip", "archive"), ("docs/in/a.txt", "new")]
-    assert not IngestJob.objects.exists()
 
 
 def test_the_plain_form_settles_clashes_by_its_field(visitor: Client, fill: Callable[..., Any]) -> None:
