@@ -5,19 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.http import HttpResponse
 from django.test import Client
 
-from tests.fakes.openai_server import OpenAIServer, openai_server
+from tests.collections.conftest import embeddings, notes
+from tests.fakes.openai_server import openai_server
 
-if TYPE_CHECKING:  # this file is read before Django is set up
-    from collections_app.models import Collection
-
-__all__ = ["openai_server"]
+__all__ = ["embeddings", "notes", "openai_server"]
 
 MODEL = "text-embedding-3-small"
 DIMS = 32
@@ -59,17 +57,6 @@ class Api:
 
 
 @pytest.fixture
-def embeddings(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
-    """The server's default model, at the loopback."""
-    openai_server.dims = DIMS
-    settings.RAGD_EMBED_MODEL = MODEL
-    settings.RAGD_EMBED_DIMS = DIMS
-    settings.RAGD_EMBED_BASE_URL = openai_server.base_url
-    settings.RAGD_EMBED_API_KEY = openai_server.api_key
-    return openai_server
-
-
-@pytest.fixture
 def api(db: None, client: Client) -> Api:
     """A client with an unlimited key that may write."""
     from collections_app.access.api_keys import NewKey, create_key
@@ -83,13 +70,6 @@ def make_api(db: None) -> Callable[..., Api]:
     from collections_app.access.api_keys import NewKey, create_key
 
     return lambda **values: Api(Client(), create_key(NewKey("tests", **values))[1])
-
-
-@pytest.fixture
-def notes(db: None, embeddings: OpenAIServer) -> Collection:
-    from collections_app.collections.services import create_collection
-
-    return create_collection(name="notes")
 
 
 @pytest.fixture

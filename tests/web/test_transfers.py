@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,10 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
+from tests.api.conftest import committed
 from tests.web.pages import has, is_empty
+
+__all__ = ["committed"]
 
 if TYPE_CHECKING:  # this file is read before Django is set up
     from collections_app.models import Collection
@@ -20,17 +23,6 @@ if TYPE_CHECKING:  # this file is read before Django is set up
 def text(response: Any) -> str:
     content: str = response.content.decode()
     return content
-
-
-@pytest.fixture
-def committed(transactional_db: None) -> Iterator[None]:
-    """Everything is really committed, because exports read by a connection of their own; tasks run at once."""
-    from collections_app.collections.deletion import purge_collection
-    from collections_app.models import Collection
-
-    yield
-    for collection in Collection.objects.all():
-        purge_collection(collection)
 
 
 @pytest.fixture
