@@ -51,7 +51,7 @@ from collections_app.jobs.leases import LeaseLostError, worker_name
 from collections_app.jobs.queue import require_collection
 from collections_app.jobs.recovery import settle_index_versions
 from collections_app.models import Collection, Document, IngestJob, Upload
-from collections_app.sources.fetch_stage import fetch_source, remember_source
+from collections_app.sources.source_jobs import fetch_source, remember_source
 from collections_app.uploads.archives import unpack_archive
 from collections_app.uploads.services import CARRIER_TYPES, attach
 from ragd import telemetry

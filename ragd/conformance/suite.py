@@ -12,13 +12,11 @@ import psycopg
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from ragd.conformance import (
-    constraint_rules,
     filter_rules,
     fusion_rules,
     golden,
     ingest_rules,
     interface_rules,
-    late_rules,
     search_rules,
     store_rules,
 )
@@ -33,10 +31,7 @@ VERSIONS = """
 SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')
 """
 
-MODULES = (
-    ingest_rules, store_rules, constraint_rules, interface_rules, search_rules,
-    fusion_rules, filter_rules, late_rules, golden,
-)  # fmt: skip
+MODULES = (ingest_rules, store_rules, interface_rules, search_rules, fusion_rules, filter_rules, golden)
 
 
 def run(

@@ -31,8 +31,8 @@ from retrieval_app.answers.streams import (
     wants_events,
 )
 from retrieval_app.models import QueryRun
+from retrieval_app.plans.api import corrective_router
 from retrieval_app.plans.api import router as plan_router
-from retrieval_app.plans.calibration_api import router as corrective_router
 from retrieval_app.plans.services import choose_plan
 from retrieval_app.playground.ranking import RetrievalRecorder, explain
 from retrieval_app.runs.lineage_api import router as lineage_router

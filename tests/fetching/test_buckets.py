@@ -84,7 +84,7 @@ def test_unchanged_objects_are_not_downloaded(
     read: list[str] = []
     real = bucket_client.read_object
     monkeypatch.setattr(
-        "collections_app.sources.fetch_stage.read_object",
+        "collections_app.sources.source_jobs.read_object",
         lambda origin, *rest: read.append(origin.address.removeprefix("s3://docs/")) or real(origin, *rest),
     )
     plan = submit(notes)

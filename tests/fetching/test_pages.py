@@ -22,8 +22,7 @@ from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import cancel_job, retry_job
 from collections_app.models import Collection, Document, FetchedSource, FetchHost, IngestJob, Upload
 from collections_app.sources import web_client
-from collections_app.sources.fetch_stage import fetch_source
-from collections_app.sources.source_jobs import UrlEntry, submit_urls
+from collections_app.sources.source_jobs import UrlEntry, fetch_source, submit_urls
 from collections_app.sources.web_client import _name_of
 from ragd.readers.fetching import read_address
 from ragd.version import product_version

@@ -1,6 +1,6 @@
 """Fetching over the net: which addresses may be asked, one request at a time, and what robots.txt allows.
 
-Nothing here knows a model or a setting. `collections_app.sources.fetch_stage` does the work of a job with it.
+Nothing here knows a model or a setting. `collections_app.sources.source_jobs` does the work of a job with it.
 """
 
 from ragd.readers.fetching.addresses import Address, FetchError, Guard, Robots, doc_id_of, read_address
