@@ -197,12 +197,13 @@ CREATE OR REPLACE TRIGGER documents_name AFTER UPDATE OF collection_id, doc_id O
     EXECUTE FUNCTION ragd_keep_name();
 
 -- Who may read what. A principal is a number: 0 the administrators of a collection, 1 everybody who may read the
--- collection, 2 * id a user, 2 * id + 1 a group. A document has a row here only while fewer than everybody may read it;
+-- collection, 2 * id a user, 2 * id + 1 a group, below zero a thread of the chat, whose files nobody else reads, an
+-- administrator neither. A document has a row here only while fewer than everybody may read it;
 -- the row outlives the document, so that its revisions and the runs that found it stay as narrow as it was.
 CREATE TABLE IF NOT EXISTS document_access (
     collection_id   bigint NOT NULL REFERENCES collections (id) ON DELETE CASCADE,
     doc_id          text NOT NULL COLLATE "C",
-    access          bigint[] NOT NULL CHECK (0 = ANY (access) AND 1 <> ALL (access)),
+    access          bigint[] NOT NULL CHECK ((0 = ANY (access) OR access[1] < 0) AND 1 <> ALL (access)),
     origin          text NOT NULL DEFAULT 'stated',   -- who said so: stated, metadata, attachment, import
     unknown         text[] NOT NULL DEFAULT '{}',     -- names that were stated and are of no user and no group
     changed_at      timestamptz NOT NULL DEFAULT now(),
@@ -240,6 +241,12 @@ CREATE OR REPLACE FUNCTION ragd_is_narrowed(collection bigint) RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path FROM CURRENT
 AS $$ SELECT min(a.doc_id) IS NOT NULL FROM document_access a WHERE a.collection_id = collection $$;
 
+-- Whether it holds files of threads. Their ids begin with the thread, so that the key finds them.
+CREATE OR REPLACE FUNCTION ragd_has_thread_files(collection bigint) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path FROM CURRENT
+AS $$ SELECT EXISTS (SELECT FROM document_access a WHERE a.collection_id = collection
+                     AND a.doc_id >= 'thread-' AND a.doc_id < 'thread.' AND a.access[1] < 0) $$;
+
 CREATE OR REPLACE FUNCTION ragd_any_narrowed() RETURNS boolean
     LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path FROM CURRENT
 AS $$ SELECT EXISTS (SELECT FROM document_access) $$;
@@ -254,7 +261,7 @@ $$;
 
 -- Whether no chunk of the collection is kept from the one who asks.
 CREATE OR REPLACE FUNCTION ragd_reads_all(collection bigint) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN current_user <> 'ragd_reader' OR ragd_holds('administer', collection)
+    RETURN current_user <> 'ragd_reader' OR ragd_holds('administer', collection) AND NOT ragd_has_thread_files(collection)
         OR ragd_holds('read', collection) AND NOT ragd_is_narrowed(collection);
 
 -- Whether the sizes of tables are told: they count chunks that are kept from others.

@@ -53,7 +53,7 @@ ON_PAGES_ALONE = frozenset(
     RAGD_REQUESTS_PER_MINUTE RAGD_TOKENS_PER_DAY RAGD_WRONG_KEYS_PER_MINUTE RAGD_EMBED_TIMEOUT_S
     RAGD_EMBED_REQUESTS_PER_MINUTE RAGD_EMBED_TOKENS_PER_MINUTE RAGD_RERANK_TIMEOUT_S RAGD_LLM_TIMEOUT_S
     RAGD_LLM_MAX_TOKENS RAGD_JUDGE_TIMEOUT_S RAGD_JUDGE_MAX_TOKENS RAGD_PARSE_TIMEOUT_S RAGD_PARSE_MEMORY_MB
-    RAGD_PARSE_MAX_CHARS RAGD_OCR_MAX_PAGES RAGD_OCR_PAGE_TIMEOUT_S RAGD_FETCH_CONTACT RAGD_FETCH_TIMEOUT_S
+    RAGD_PARSE_MAX_CHARS RAGD_OCR_MAX_PAGES RAGD_OWN_FILES_MB RAGD_FETCH_CONTACT RAGD_FETCH_TIMEOUT_S
     RAGD_SOURCE_MAX_ITEMS RAGD_EXACT_THRESHOLD RAGD_RECALL_WARNING RAGD_EVALUATION_BANDS RAGD_CAPTURE_VECTORS
     RAGD_INDEX_VERSION_KEEP_DAYS RAGD_REVISIONS_KEPT RAGD_DELETED_KEPT_DAYS RAGD_TRASH_DAYS
     RAGD_EVALUATION_RETENTION_DAYS RAGD_RUN_RETENTION_DAYS RAGD_SPAN_RETENTION_DAYS RAGD_BACKUP_KEEP
@@ -222,7 +222,6 @@ class ServerSettings(BaseSettings):
         "auto", description="Text recognition of scans: `auto` (what is installed), `rapidocr`, `tesseract`, `off`"
     )
     RAGD_OCR_MAX_PAGES: Count = Field(500, description="Most pages of one document that text recognition reads")
-    RAGD_OCR_PAGE_TIMEOUT_S: Seconds = Field(120.0, description="Longest time to recognize one page, seconds")
     RAGD_PARSE_MAX_CHARS: Count = Field(20_000_000, description="Longest text of one document, characters")
     RAGD_EXACT_THRESHOLD: Natural = Field(
         20_000, description="Chunks up to which vector search is exact; above it HNSW is used"
@@ -328,6 +327,10 @@ class ServerSettings(BaseSettings):
     RAGD_QUEUE_MAX_JOBS: Natural = Field(50_000, description="Queue limit in jobs: more are answered 429; 0: unlimited")
     RAGD_QUEUE_MAX_MB: Natural = Field(
         20_000, description="Queue limit in MB of uploaded files: more are answered 429; 0: unlimited"
+    )
+
+    RAGD_OWN_FILES_MB: Natural = Field(
+        0, description="MB of files that a person who may only ask may add for their own questions; 0: none"
     )
 
     RAGD_KEY_MAX_DAYS: Annotated[int, Field(ge=0, le=3652)] = Field(

@@ -54,6 +54,7 @@ from evaluation_app.telemetry.overview import rollups
 from ragd_site.backup.operations import back_up_on_schedule
 from ragd_site.checks import stop_unless_supported
 from ragd_site.observability import tracing
+from ragd_site.operations.erasure.documents import erase_files_of_threads
 from ragd_site.runtime.accounts import start_warnings
 from ragd_site.runtime.supervisor import leave
 
@@ -209,6 +210,7 @@ def release_the_dead() -> None:
 def maintain_jobs() -> None:
     """Send jobs that were lost, evaluations that wait, live traffic to score, and the backup that is due."""
     maintain()
+    erase_files_of_threads()
     send_waiting()
     send_samples()
     back_up_on_schedule()

@@ -9,16 +9,18 @@ Binding a database connection to who asks: the role and the setting that row-lev
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
+from uuid import UUID
 
 from django.conf import settings
 
-from collections_app.access.permissions import ALL_PERMISSIONS, EVERYBODY, Permission
+from collections_app.access.permissions import ALL_PERMISSIONS, EVERYBODY, Permission, thread_principal
 from ragd.errors import RagdError
 from ragd.store.placement import set_everywhere
 
@@ -106,12 +108,25 @@ class Access:
         makes = everywhere if Permission.WRITE in everywhere else frozenset()
         return replace(self, everywhere=frozenset(), collections=given, makes=makes, unbound=False)
 
+    def of_thread(self, pk: UUID) -> Access:
+        """The same, and the files of a thread of theirs; bound, so that those of other threads stay hidden."""
+        return replace(self, principals=(*self.principals, thread_principal(pk)), unbound=False)
+
     def of_key(self, pk: int, label: str, limit: Limit) -> Access:
         return replace(self, key_id=pk, name=f"key {label}", limits=(*self.limits, limit))
 
 
 SYSTEM = Access(everywhere=ALL_PERMISSIONS, unbound=True)
 NOBODY = Access(principals=())
+PERSONAL = "my-files-"  # how the names of people's own collections begin
+# where the files of other people's threads, and answers from them, would be found
+BOUND_AT = re.compile(rf"/(?:v1/)?(?:runs|activity|go|chat|mcp|jobs|batches|collections/{PERSONAL}[^/]*)(?:/|\Z)")
+
+
+def bound_at(access: Access, path: str) -> Access:
+    """The access at an address: row-level security binds administrators of all collections too where threads are."""
+    return replace(access, unbound=False) if access.name and BOUND_AT.match(path) else access
+
 
 _current: ContextVar[Access | None] = ContextVar("ragd_access", default=None)
 

@@ -192,9 +192,9 @@ def lists_of(collection: Collection, doc_ids: Iterable[str]) -> dict[str, Access
 
 def hidden_from(access: Access, collection: Collection, doc_ids: Iterable[str]) -> set[str]:
     """Which of these ids, there or not, somebody may not read in a collection."""
-    if access.unbound or access.may(Permission.ADMINISTER, collection.pk):
+    if access.unbound:
         return set()
-    own = set(access.principals)
+    own = {*access.principals, *([ADMINISTRATORS] if access.may(Permission.ADMINISTER, collection.pk) else [])}
     return {name for name, listed in lists_of(collection, doc_ids).items() if not own.intersection(listed.codes)}
 
 

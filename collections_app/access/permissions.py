@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from uuid import UUID
 
 from django.db import models
 from django.utils.translation import gettext_lazy
@@ -51,3 +52,8 @@ def user_principal(pk: int) -> int:
 
 def group_principal(pk: int) -> int:
     return 2 * pk + 1
+
+
+def thread_principal(pk: UUID) -> int:
+    """A thread of the chat. Nobody is it but its owner, on its pages and in its questions."""
+    return -1 - (pk.int >> 66)

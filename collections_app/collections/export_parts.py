@@ -477,7 +477,7 @@ def read_lists(collection: Collection, access: Access) -> Iterator[tuple[bytes, 
         rows = fetch_all(connection, ALL_LISTS, {"collection": collection.pk})
     hidden = hidden_from(access, collection, [row[0] for row in rows])
     for doc_id, codes, origin, unknown in rows:
-        if doc_id not in hidden:
+        if doc_id not in hidden and codes[0] >= 0:
             stated = names_of(codes)
             row = {"doc_id": doc_id, "users": stated.users, "groups": stated.groups, "origin": origin}
             yield json.dumps(row | {"unknown": unknown}, ensure_ascii=False).encode() + b"\n", 1

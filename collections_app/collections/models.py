@@ -25,6 +25,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext_lazy
 from pgvector.django import SparseVectorField, VectorField
 
+from collections_app.access.context import PERSONAL
 from collections_app.access.models import EVERYTHING, CollectionScope
 from collections_app.access.permissions import ADMINISTRATORS, EVERYBODY, Permission
 from collections_app.chunks.overlays import Limits
@@ -110,6 +111,11 @@ class Collection(models.Model):
     def label(self) -> str:
         """What people call it."""
         return self.title or self.name
+
+    @property
+    def is_personal(self) -> bool:
+        """The files of one person and of their threads."""
+        return self.name.startswith(PERSONAL)
 
     @property
     def chunks_table(self) -> str:

@@ -25,6 +25,7 @@ from ragd.readers.types import RecognizedPage
 
 INSTALL = 'make run EXTRAS="ocr"'
 NAMED = 5
+PAGE_TIMEOUT_S = 120.0
 
 
 class Watcher(Protocol):
@@ -84,7 +85,7 @@ def parse_with_recognition(
         raise ParseError(
             "scanned",
             f"None of the {len(chosen)} pages could be read by text recognition ({failed[0].reason}). Upload a sharper"
-            " or smaller scan, or raise RAGD_OCR_PAGE_TIMEOUT_S.",
+            " or smaller scan.",
             pages=pages,
         )
     result = parse_upload(upload, keep_attachments=keep_attachments, recognized=pack_recognized(found))
@@ -129,7 +130,7 @@ def _recognize(
             upload.name,
             left,
             engine=settings.RAGD_OCR,
-            page_timeout_s=settings.RAGD_OCR_PAGE_TIMEOUT_S,
+            page_timeout_s=PAGE_TIMEOUT_S,
             limits=parse_limits(),
         )
         try:

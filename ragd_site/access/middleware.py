@@ -7,6 +7,7 @@ Pages for people are always answered.
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -29,7 +30,7 @@ from django.views.csrf import csrf_failure
 from django.views.defaults import permission_denied
 from psycopg.errors import InsufficientPrivilege
 
-from collections_app.access.context import NOBODY, Forbidden, carried, current_access, using_access
+from collections_app.access.context import NOBODY, Access, Forbidden, bound_at, carried, current_access, using_access
 from collections_app.access.limits import LimitReached, Usage, count_request
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import Rule, rule_of
@@ -42,6 +43,7 @@ from evaluation_app.models import AlertRule, EvaluationRun, Experiment, GoldenSe
 from ragd_site.access.page_rules import find_collection_id, find_target
 from ragd_site.body_limits import refuse_body
 from ragd_site.sign_on.sessions import lead_to_factor, note_use
+from retrieval_app.chat.threads import with_files
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
 
 QUERY_RUN, EVALUATION_RUN = gettext_noop("Query run"), gettext_noop("Evaluation run")
@@ -121,6 +123,7 @@ def _spell_missing_document(collection_id: int, named: Mapping[str, Any]) -> str
 
 
 PAGES = ("collections", "retrieval", "evaluation", "operations")  # the namespaces of ragd's own pages
+UUID_TEXT = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 CHANGING = ("POST", "PUT", "PATCH", "DELETE")
 
 
@@ -135,7 +138,7 @@ class AccessMiddleware:
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         is_api = request.path.startswith(API_PATHS) or request.path == "/mcp"
-        with using_access(NOBODY if is_api else access_of_user(request.user)):
+        with using_access(NOBODY if is_api else _page_access(request)):
             response = self.get_response(request)
             if isinstance(response, StreamingHttpResponse) and not response.is_async:
                 response.streaming_content = carried(iter(response))
@@ -162,7 +165,7 @@ class AccessMiddleware:
         if rule is None:
             raise PermissionDenied
         needed = rule.post if request.method in CHANGING else rule.get
-        if not current_access().unbound:
+        if not current_access().may(Permission.ADMINISTER):
             self._check(request, rule, match.route, kwargs, needed)
         return self._limit(request) if needed == Permission.ASK and request.method in CHANGING else None
 
@@ -189,6 +192,13 @@ class AccessMiddleware:
                 raise PermissionDenied
         elif needed and not (access.may(needed) if rule.everywhere else access.may_anywhere(needed)):
             raise PermissionDenied
+
+
+def _page_access(request: HttpRequest) -> Access:
+    """Of who is logged in. At the address of a thread of theirs, of its files and of its runs they read its files."""
+    access = bound_at(access_of_user(request.user), request.path)
+    ids = UUID_TEXT.findall(request.path) if access.user_id else []
+    return with_files(access, ids) if ids else access
 
 
 LOGIN_HEADER = "Ragd-Login"  # with 401: where a script leads to, and back from with what was typed

@@ -52,9 +52,9 @@ SUBJECTS = {
     for subject in (
         _subject(
             "limits", gettext_lazy("Limits"), gettext_lazy("How much people, keys and files may take."),
-            "MAX_DOCUMENT_MB IMPORT_MAX_MB PARSE_TIMEOUT_S PARSE_MEMORY_MB PARSE_MAX_CHARS QUEUE_MAX_JOBS QUEUE_MAX_MB"
-            " QUEUE_MAX_S JOB_MAX_ATTEMPTS REQUESTS_PER_MINUTE TOKENS_PER_DAY WRONG_KEYS_PER_MINUTE KEY_MAX_DAYS"
-            " EXACT_THRESHOLD RECALL_WARNING EVALUATION_BANDS REPLICA_MAX_LAG_S",
+            "MAX_DOCUMENT_MB OWN_FILES_MB IMPORT_MAX_MB PARSE_TIMEOUT_S PARSE_MEMORY_MB PARSE_MAX_CHARS QUEUE_MAX_JOBS"
+            " QUEUE_MAX_MB QUEUE_MAX_S JOB_MAX_ATTEMPTS REQUESTS_PER_MINUTE TOKENS_PER_DAY WRONG_KEYS_PER_MINUTE"
+            " KEY_MAX_DAYS EXACT_THRESHOLD RECALL_WARNING EVALUATION_BANDS REPLICA_MAX_LAG_S",
         ),
         _subject(
             "sign-on", gettext_lazy("Sign-on"), gettext_lazy("With a password, or by OpenID Connect."),
@@ -72,7 +72,7 @@ SUBJECTS = {
         ),
         _subject(
             "reading", gettext_lazy("Files and sources"), gettext_lazy("Text recognition, and where sources may read."),
-            "OCR OCR_MAX_PAGES OCR_PAGE_TIMEOUT_S SOURCE_FOLDERS SOURCE_MAX_ITEMS FETCH_ALLOWED_NETWORKS FETCH_CONTACT"
+            "OCR OCR_MAX_PAGES SOURCE_FOLDERS SOURCE_MAX_ITEMS FETCH_ALLOWED_NETWORKS FETCH_CONTACT"
             " FETCH_TIMEOUT_S FETCH_PAUSE_S",
         ),
         _subject(

@@ -67,7 +67,9 @@ NOBODY = Policy("false")
 OF_COLLECTION = Policy(allowed("read"), allowed("write"))
 OF_DOCUMENT = Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id]')}", allowed("write"))
 EVALUATED = Policy(named("read"), named("evaluate"))
-DOCUMENT_ROWS = f"{allowed('administer')} OR {allowed('read')} AND access && (SELECT ragd_own_principals())"
+DOCUMENT_ROWS = (
+    f"{allowed('administer')} AND 0 = ANY (access) OR {allowed('read')} AND access && (SELECT ragd_own_principals())"
+)
 RUN_DOCUMENTS = "documents_of_run(retrieved_ids, lists)"
 OF_SERVER = "(SELECT ragd_all('administer'))"
 OWN_ENTRY = "user_id = (SELECT (ragd_access() ->> 'user')::integer)"

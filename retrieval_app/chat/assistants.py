@@ -143,6 +143,7 @@ def find_starters(collections: Sequence[Collection]) -> list[str]:
     stated = chain.from_iterable(zip_longest(*(each.starters for each in asked)))
     if found := list(dict.fromkeys(text for text in stated if text))[:STATED_SHOWN]:
         return found
-    titled = Document.objects.in_state("enabled").filter(collection__in=[each.pk for each in asked]).exclude(title="")
+    rows = Document.objects.in_state("enabled").of_access("open").exclude(title="")
+    titled = rows.filter(collection__in=[each.pk for each in asked])
     titles = titled.order_by("collection_id", "doc_id").values_list("title", flat=True)[:MADE_SHOWN]
     return [gettext("What is “%(title)s” about?") % {"title": title} for title in dict.fromkeys(titles)]

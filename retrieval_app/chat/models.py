@@ -84,7 +84,8 @@ class ChatThread(models.Model):
     """Questions that build on each other. It is its owner's alone, until they share it.
 
     shared: whoever may read every one of its collections may read it. collection_ids: of the collections that its
-    messages asked, ascending. rewrites: whether follow-up questions are rewritten with the history.
+    messages asked, ascending. rewrites: whether follow-up questions are rewritten with the history. has_files: whether
+    files were added to it (`chat.files`).
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -96,6 +97,7 @@ class ChatThread(models.Model):
     )
     shared = models.BooleanField(default=False)
     rewrites = models.BooleanField(default=True)
+    has_files = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(default=timezone.now)
 

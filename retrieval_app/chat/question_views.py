@@ -10,11 +10,13 @@ from typing import Any
 from django.http import Http404, QueryDict
 from django.utils import timezone
 
+from collections_app.access.context import current_access, using_access
 from collections_app.chunks.finding_scan import policy_of
 from collections_app.http.page_requests import PageRequest, find_or_404, whole_number
 from collections_app.models import Collection
 from retrieval_app.answers.chat_answerer import has_chat_model
 from retrieval_app.chat.assistants import collections_of_assistant
+from retrieval_app.chat.files import search_files
 from retrieval_app.chat.follow_ups import make_whole, turns_of
 from retrieval_app.chat.threads import LEASE, Writing, add_message
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
@@ -45,8 +47,14 @@ class Question:
     def ask(self, listener: query_pipeline.RunListener) -> QueryRun:
         """Answer it, to its end or until a person stops it. Once there are results it is a message of the thread.
         Raises what `plans.choose_plan`, `query_pipeline.search` and `query_pipeline.ask` raise."""
+        with using_access(current_access().of_thread(self.thread.pk)):
+            return self._ask(listener)
+
+    def _ask(self, listener: query_pipeline.RunListener) -> QueryRun:
         data = self.form.cleaned_data
         collection, chosen, beside = self.form.asked()
+        if not data["as_of"]:
+            beside += search_files(self.thread, data["collection"], chosen.plan)
         earlier = self.earlier()
         query = make_whole(data["query"], earlier, collection) if self.rewrites else data["query"]
         request = QueryRequest(
@@ -67,7 +75,7 @@ class Question:
         assistant = self.thread.assistant
         if assistant is None or not has_chat_model():
             return {}
-        asked = {collection.pk, *(each.collection.pk for each in beside)}
+        asked = {collection.pk, *(each.collection.pk for each in beside if not each.collection.is_personal)}
         if not asked <= set(assistant.collection_ids):  # who made it may write in these alone
             return {}
         return {"llm_model": assistant.llm_model or None, "system_prompt": assistant.prompt or None}

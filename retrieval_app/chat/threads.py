@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
-from django.db.models import Max
+from django.db.models import Max, Q
 from django.utils import timezone
 
-from collections_app.access.context import system_access
+from collections_app.access.context import Access, system_access
 from collections_app.audit import services
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
@@ -161,6 +161,15 @@ class Writing:
             rows.update(writing_until=timezone.now() + LEASE)
             if rows.filter(stop_requested=True).exists():
                 self.stopped.set()
+
+
+def with_files(access: Access, ids: Sequence[str]) -> Access:
+    """The access with the files of the person's own thread that is one of these UUIDs, or whose message's run is."""
+    of_runs = ChatMessage.objects.filter(run_id__in=ids).values("thread_id")
+    rows = ChatThread.objects.filter(Q(pk__in=ids) | Q(pk__in=of_runs), user_id=access.user_id or 0, has_files=True)
+    with system_access():
+        pk = rows.values_list("pk", flat=True).first()
+    return access.of_thread(pk) if pk else access
 
 
 def request_stop(message: ChatMessage) -> None:

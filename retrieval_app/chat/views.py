@@ -10,14 +10,18 @@ from typing import Any
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.utils.text import slugify
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import push_url, replace_url
 
+from collections_app.access.context import set_access
 from collections_app.access.people import name_administrators
 from collections_app.access.rules import ASK, READ, needs
+from collections_app.access.services import access_of_user
+from collections_app.documents.reading_views import read_passage
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import (
     PageRequest,
@@ -33,7 +37,7 @@ from collections_app.models import Collection, Operation
 from ragd.errors import RagdError
 from retrieval_app.answers.chat_answerer import has_chat_model
 from retrieval_app.chat.assistants import askable, collections_of_assistant, find_starters, usual_collections
-from retrieval_app.chat.files import DroppedFiles, FilesForm, add_files, find_drop, may_add_files
+from retrieval_app.chat.files import DroppedFiles, FilesForm, add_files, files_of_thread, find_drop, may_add_files
 from retrieval_app.chat.question_views import Keeper, Question, find_assistant, find_thread, read_question
 from retrieval_app.chat.threads import as_json, as_markdown, delete, rename, request_stop, share
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
@@ -84,26 +88,53 @@ def thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     if request.method == "POST":
         return _ask(request, collections, find_thread(request, thread_id))
     found = find_or_404(ChatThread.objects.readable_by(request.user).select_related("user", "assistant"), pk=thread_id)
+    if is_part(request, CARDS) and (drop := _dropped(request, found)):
+        return render_page(request, "retrieval/chat/page.html", {"dropped": drop}, parts=CARDS)
+    if request.GET.get("source"):
+        return _show_source(request, found)
     return show_part(request, describe_page(request, found, collections))
+
+
+def _show_source(request: PageRequest, thread: ChatThread) -> HttpResponse:
+    """A place that an answer cites, as the panel shows it while the answer is written."""
+    name, doc_id = request.GET["source"], request.GET.get("doc_id", "")
+    first, last = (whole_number(each) or 0 for each in f"{request.GET.get('passage', '')}-".split("-")[:2])
+    passage, index = read_passage(name, doc_id, request.GET, (first, last)), whole_number(request.GET.get("chunk")) or 0
+    if passage is None:
+        raise Http404("the document is not there, or it may not be read")
+    row = {
+        "title": passage.document.name,
+        "result": {"doc_id": doc_id, "chunk_index": index},
+        "chunk_href": reverse("collections:chunk", args=[name, index, doc_id]),
+    }
+    href = f"{reverse('collections:document', args=[name, doc_id])}?{request.GET.urlencode()}#cited"
+    context = {"thread": thread, "evidence": {"row": row, "href": href, "passage": passage}}
+    return render_page(request, "retrieval/chat/source.html", context)
 
 
 @needs(ASK)
 @require_POST
 def drop_files(request: PageRequest) -> HttpResponse:
-    """Files in, a card each out. The next question asks the collection that they went into."""
+    """Files in, a card each out. Files of a `thread` are searched by its questions; else the next question asks the
+    collection that they went into."""
     form, status, dropped = FilesForm(request.POST, request.FILES), 422, None
+    thread = find_thread(request, request.POST["thread"]) if request.POST.get("thread") else None
     if form.is_valid():
+        names, files = request.POST.getlist("collection"), form.cleaned_data["uploads"]
         try:
-            dropped = add_files(request.user, request.POST.getlist("collection"), form.cleaned_data["uploads"])
+            dropped = add_files(request.user, names, files, thread)
         except (ServiceError, RagdError) as error:
             status = refuse(form, error)
         else:
             if not request.htmx:
                 return redirect(dropped.address)
-    context = describe_page(request, None, list(Collection.objects.live().by_name()))
-    context |= {"files_form": form, "dropped": dropped, "stated": dropped is not None}
-    if dropped is None:
+    if dropped and dropped.collection.is_personal:
+        set_access(access_of_user(request.user))  # their collection may be new
+    context = describe_page(request, thread, list(Collection.objects.live().by_name()))
+    context |= {"files_form": form, "dropped": dropped}
+    if dropped is None or thread:
         return show_part(request, context, status=200 if request.htmx else status)
+    context["stated"] = True
     context["starters"] = find_starters([dropped.collection])
     context["form"] = AskForm(initial={"collection": [dropped.collection.name]}, collections=context["collections"])
     return replace_url(show_part(request, context), dropped.address)
@@ -161,8 +192,9 @@ def describe_page(
         "whom_to_ask": name_administrators() if unasked else [],
         "arriving": None if thread else _arriving(collections),
         "stated": bool(request.GET.getlist("collection")),
-        "may_add": thread is None and may_add_files(collections),
-        "dropped": None if thread else _dropped(request),
+        "may_add": is_own and may_add_files(collections),
+        "dropped": _dropped(request, thread) if is_own else None,
+        "thread_files": files_of_thread(thread),
         "quotes_only": not has_chat_model(),
         "threads": ChatThread.objects.of(request.user).newest_first()[:THREADS_LISTED],
         "shared_threads": ChatThread.objects.filter(shared=True)
@@ -172,9 +204,9 @@ def describe_page(
     }
 
 
-def _dropped(request: PageRequest) -> DroppedFiles | None:
+def _dropped(request: PageRequest, thread: ChatThread | None = None) -> DroppedFiles | None:
     """The files that the address names."""
-    return find_drop(request.GET.get("collection", ""), request.GET.get("batch", ""))
+    return find_drop(request.GET.get("collection", ""), request.GET.get("batch", ""), thread)
 
 
 def _arriving(collections: Sequence[Collection]) -> Operation | None:

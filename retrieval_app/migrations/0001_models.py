@@ -50,6 +50,7 @@ class Migration(migrations.Migration):
                 ('collection_ids', django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), blank=True, default=list, size=None)),
                 ('shared', models.BooleanField(default=False)),
                 ('rewrites', models.BooleanField(default=True)),
+                ('has_files', models.BooleanField(db_default=False, default=False)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('assistant', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='+', to='retrieval_app.chatassistant')),

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 from zlib import crc32
 
 from django.template.loader import render_to_string
@@ -193,7 +194,8 @@ def _stage_order(timing: tuple[str, float]) -> tuple[int, str]:
 
 def draw_citation(run: QueryRun, links: bool, citation: Mapping[str, Any]) -> SafeString:
     number = run.citations.index(citation) + 1 if citation in run.citations else 0
-    evidence = _evidence_href(run, "citation", number) if links and number else ""
+    evidence = _evidence_href(run, "citation", number) if number else _evidence_while_written(run, citation)
+    evidence = evidence if links else ""
     values = {"citation": citation, "href": _cited_href(run, citation) if links else "", "evidence": evidence}
     return render_to_string("retrieval/parts/citation.html", values)
 
@@ -201,6 +203,16 @@ def draw_citation(run: QueryRun, links: bool, citation: Mapping[str, Any]) -> Sa
 def _evidence_href(run: QueryRun, name: str, number: int) -> str:
     """Of the page of the run that shows what stands behind a citation or a result; "" while the run is not stored."""
     return "" if run._state.adding else f"{reverse('retrieval:run', args=[run.pk])}?{name}={number}"
+
+
+def _evidence_while_written(run: QueryRun, citation: Mapping[str, Any]) -> str:
+    """Of the page of the thread that shows the cited place; "" for a run of no thread."""
+    result = cited_result(run, citation)
+    if not result or not run.conversation_id or run.channel != QueryRun.Channel.PAGE:
+        return ""
+    name, place = cited_place(run, citation)
+    source = {"source": name, "doc_id": result["doc_id"], "passage": f"{result['start']}-{result['end']}"}
+    return f"{reverse('retrieval:chat-thread', args=[run.conversation_id])}?{urlencode(source)}&{place}"
 
 
 def draw_support(support: str) -> SafeString:
@@ -287,8 +299,10 @@ def cited_place(run: QueryRun, citation: Mapping[str, Any]) -> tuple[str, str]:
 def cited_result(run: QueryRun, citation: Mapping[str, Any]) -> Mapping[str, Any]:
     """The result that a citation quotes; {} where the run has none."""
     source: Mapping[str, Any] = next((item for item in run.sources if item["marker"] == citation["marker"]), {})
-    chunk = (source.get("collection", ""), citation["doc_id"], citation["chunk_index"])
-    return next((item for item in run.results if _chunk_of(item) == chunk), {})
+    chunk = (citation["doc_id"], citation["chunk_index"])
+    matches = [item for item in run.results if _chunk_of(item)[1:] == chunk]
+    own = [item for item in matches if item.get("collection", "") == source.get("collection", "")]
+    return next(iter(own or ([] if run.sources else matches)), {})  # while it is written there are no sources yet
 
 
 def _place_query(result: Mapping[str, Any], place: Mapping[str, Any], quote: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from collections_app.access.document_access import OPEN, lists_of
-from collections_app.access.permissions import Role, group_principal
+from collections_app.access.permissions import Role, group_principal, thread_principal
 from collections_app.collections.import_stage import import_collection
 from collections_app.collections.services import update_collection
 from collections_app.documents.services import delete_documents, ingest_text
@@ -18,6 +19,7 @@ from tests.access.marsh import WORD, People, make_people
 from tests.exports import export_to_file
 
 pytestmark = pytest.mark.django_db(transaction=True)
+THREAD = UUID(int=7)
 
 
 @pytest.fixture
@@ -41,8 +43,12 @@ def codes(collection: Collection) -> dict[str, tuple[int, ...]]:
 
 def test_lists_come_back_by_name_before_anything_is_shown(people: People, tmp_path: Path) -> None:
     file = tmp_path / "marsh.ragd.zip"
+    ingest_text(people.collection, f"thread-{THREAD}/a.txt", "halcyon", access=(thread_principal(THREAD),))
     export_to_file(people.collection, file)
     with zipfile.ZipFile(file) as archive:
+        assert not any(
+            b"thread-" in archive.read(name) or b"halcyon" in archive.read(name) for name in archive.namelist()
+        )
         assert b'"access"' not in archive.read("documents.jsonl") + archive.read("chunks.jsonl")
         rows = {row["doc_id"]: row for row in map(json.loads, archive.read("document_access.jsonl").splitlines())}
     assert set(rows) == {"ranger", "root", "said", "gone"}

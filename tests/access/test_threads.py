@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import re
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.access.api_keys import NewKey, create_key
 from collections_app.access.context import using_access
 from collections_app.access.document_access import set_access
 from collections_app.access.permissions import Role
 from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
-from collections_app.models import AuditEvent, Collection, RoleGrant
-from ragd_site.operations.erasure.documents import erase_document
+from collections_app.jobs.dispatch import run_job
+from collections_app.models import AuditEvent, Collection, Document, IngestJob, RoleGrant, Upload
+from ragd_site.operations.erasure.documents import erase_document, erase_files_of_threads
 from ragd_site.operations.erasure.persons import erase_person
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun, RetrievedChunk
 from retrieval_app.runs.run_log import delete_old_runs
@@ -193,3 +197,103 @@ def test_several_collections_are_asked_at_once_as_far_as_each_may_be(people: dic
     assert client_of(ada).post("/chat/", form).status_code == 422
     erase_document(vault, "vault.md")
     assert not QueryRun.objects.exists() and not ChatThread.objects.exists()
+
+
+ZEPHYR = "zephyrine"
+
+
+def drop(user: User, thread: ChatThread, text: str = f"The {ZEPHYR} sleeps under the halcyon.") -> Any:
+    """A file into the thread, read at once."""
+    values = {"uploads": [SimpleUploadedFile("bridge.txt", text.encode())], "thread": str(thread.pk)}
+    answer = client_of(user).post("/chat/files/", values)
+    for job in IngestJob.objects.filter(state="queued"):
+        run_job(job.pk)
+    return answer
+
+
+def finds(user: User, address: str) -> bool:
+    page = client_of(user).get(address)
+    body = b"".join(page.streaming_content) if page.streaming else page.content  # type: ignore[attr-defined]
+    text = body.decode(errors="replace")
+    return page.status_code == 200 and ("halcyon" in text or "bridge.txt" in text)
+
+
+@pytest.mark.parametrize("owner", ["ada", "root"])
+def test_a_file_of_a_thread_is_found_by_its_questions_alone_and_goes_with_it(
+    people: dict[str, User], owner: str, settings: Any
+) -> None:
+    settings.RAGD_OWN_FILES_MB = 1
+    ada, client = people[owner], client_of(people[owner])
+    other = "root" if owner == "ada" else "ada"
+    for _ in range(2):
+        client.post("/chat/", {"collection": "nature", "query": f"Where does the {SECRET} lie?"})
+    thread, beside = ChatThread.objects.all()
+    assert drop(ada, thread).status_code == 302
+    own = Collection.objects.get(name__startswith=f"my-files-{ada.pk}-")
+    document = Document.objects.get(collection=own)
+    page = f"/collections/{own.name}/documents/{document.doc_id}/"
+    asked = {"collection": ["nature"], "query": f"Where does the {ZEPHYR} sleep?"}
+
+    def answer(where: str, **more: Any) -> bool:
+        """Whether the newest run found the file."""
+        assert client.post(where, asked | more).status_code == 302
+        return document.doc_id in json.dumps(QueryRun.objects.latest("created_at").results)
+
+    assert answer(thread.get_absolute_url())
+    run = QueryRun.objects.latest("created_at")
+    shown = [thread.get_absolute_url(), f"/runs/{run.pk}/", page]
+    assert [finds(ada, address) for address in shown] == [True] * 3
+    assert [finds(people[other], address) for address in shown] == [False] * 3
+    assert not answer(beside.get_absolute_url()) and not answer("/chat/", collection=[own.name])
+    lists = ["", "uploads/", f"playground/?q={ZEPHYR}", "trash/", "folders/", "outliers/"]
+    addresses = [f"/collections/{own.name}/{each}" for each in lists]
+    addresses += [f"/chat/?collection={own.name}", f"/go/?q={ZEPHYR}", "/go/?q=bridge", "/activity/", "/"]
+    assert [each for each in addresses for user in people.values() if finds(user, each)] == []
+
+    for key in (NewKey("all"), NewKey("own", acts_as=owner)):
+        call = Client(headers={"Authorization": f"Bearer {create_key(key)[1]}"})
+        base, search = f"/v1/collections/{own.name}", {"query": ZEPHYR, "collection": own.name}
+        tool = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "search", "arguments": search}}
+        answers = [
+            *(call.get(f"{base}{each}") for each in ("/documents", "/chunks", "/overlays", "/retrieved?doc_id=x")),
+            *(call.get(f"/v1/{each}") for each in ("jobs", "batches", "runs")),
+            call.post(f"{base}/search", json.dumps({"query": ZEPHYR}), content_type="application/json"),
+            call.post("/mcp", json.dumps(tool), content_type="application/json"),
+        ]
+        assert [each.status_code for each in answers].count(200) >= 7
+        bodies = [b"".join(each.streaming_content) if each.streaming else each.content for each in answers]
+        assert [b"bridge.txt" in body or b"halcyon" in body for body in bodies] == [False] * len(bodies)
+        assert call.get(f"{base}/documents/{document.doc_id}").status_code == 404
+        assert call.get(f"/v1/runs/{run.pk}").status_code == 404
+    assert erase_files_of_threads() == 0
+    client.post(f"{thread.get_absolute_url()}delete/")
+    assert not finds(ada, page)
+    assert erase_files_of_threads() == 1 and erase_files_of_threads() == 0
+    for model in (Document, Upload, IngestJob, RetrievedChunk):
+        assert not model._default_manager.filter(collection_id=own.pk).exists()
+    assert not QueryRun.objects.filter(pk=run.pk).exists()
+
+
+def test_files_go_with_a_thread_whose_runs_are_past_their_retention(
+    people: dict[str, User], thread: ChatThread
+) -> None:
+    RoleGrant.objects.create(user=people["ada"], collection_id=0, role=Role.CURATOR)
+    drop(people["ada"], thread)
+    QueryRun.objects.update(created_at=timezone.now() - timedelta(days=40))
+    assert delete_old_runs(30) == 1 and not ChatThread.objects.exists()
+    assert erase_files_of_threads() == 1 and not Document.objects.filter(doc_id__startswith="thread-").exists()
+
+
+def test_who_may_only_ask_adds_files_up_to_their_quota(
+    people: dict[str, User], thread: ChatThread, settings: Any
+) -> None:
+    ada, client = people["ada"], client_of(people["ada"])
+    assert "add-files" not in client.get(thread.get_absolute_url()).content.decode()
+    assert drop(ada, thread).status_code == 403 and not Upload.objects.exists()
+    settings.RAGD_OWN_FILES_MB = 1
+    assert "add-files" in client.get(thread.get_absolute_url()).content.decode()
+    assert drop(ada, thread, "x" * 600_000).status_code == 302
+    assert drop(ada, thread, "y " * 300_000).status_code == 413 and Upload.objects.count() == 1
+    own = Collection.objects.get(name__startswith="my-files-")
+    assert [grant.role for grant in RoleGrant.objects.filter(collection_id=own.pk)] == [Role.CURATOR]
+    assert drop(people["bob"], thread).status_code == 404, "the thread of another"

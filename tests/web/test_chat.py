@@ -350,7 +350,13 @@ def test_the_page_hears_of_the_answer_while_it_is_written(visitor: Client, model
     assert "data-growing" in found
     drawn = [data["html"] for name, data in events if name == "answer"][-1]
     assert "The &lt;b&gt;blue&lt;/b&gt; whale" in drawn and "<b>" not in drawn
-    assert re.search(r'<a class="cite" href="/collections/nature/documents/[a-z.]+/\?start=\d+', drawn)
+    (link,) = re.findall(r'<a class="cite" href="([^"]+)" data-evidence="citation"', drawn)
+    link = html_module.unescape(link)
+    assert link.startswith(f"{events[0][1]['href'].partition('#')[0]}?source=nature&")
+    source = visitor.get(link)
+    assert len(tree(source).css("#detail .evidence .cited-passage mark")) == 1
+    assert (attribute(source, ".evidence .actions a", "href") or "").startswith("/collections/nature/documents/")
+    assert visitor.get(link.replace("doc_id=", "doc_id=x")).status_code == 404
     href = events[-1][1]["href"]
     part = visitor.get(href, headers={"HX-Request": "true", "HX-Target": "chat"})
     assert (part["HX-Push-Url"], part["Ragd-Part"]) == (href.partition("#")[0], "chat")

@@ -63,6 +63,15 @@ READ_AT_ONCE = 200
 
 CHUNK_TEXTS = "SELECT content FROM {table} WHERE doc_id = ANY(%(ids)s)"
 DROP_CHUNKS = "DELETE FROM {table} WHERE doc_id = ANY(%(ids)s)"
+# nobody can be such a thread any more, so nobody reads them
+FILES_OF_GONE_THREADS = """
+SELECT a.collection_id, a.doc_id FROM document_access a JOIN collections c ON c.id = a.collection_id
+WHERE c.name LIKE 'my-files-%' AND c.deleted_at IS NULL
+  AND a.doc_id >= 'thread-' AND a.doc_id < 'thread.' AND a.access[1] < 0
+  AND NOT EXISTS (SELECT FROM chat_threads t WHERE t.id::text = substr(a.doc_id, 8, 36))
+ORDER BY a.collection_id, a.doc_id LIMIT 100
+"""
+FORGET_LIST = "DELETE FROM document_access WHERE collection_id = %(collection)s AND doc_id = %(doc_id)s"
 # ids of results are "doc_id#chunk_index"
 RUNS_BY_RESULTS = """
 SELECT r.id FROM retrieval_app_queryrun r
@@ -108,6 +117,17 @@ def erase_document(collection: Collection, doc_id: str, *, actor: Actor = None, 
         telling = AuditEvent.objects.filter(pk__in=find_telling(fingerprint.tells))
         erasure.what += erase_what(own_events("document", pks)) + erase_what(telling)
     return erasure
+
+
+def erase_files_of_threads() -> int:
+    """The files of threads that are gone, deleted or past their retention; returns how many. At most 100 at once."""
+    rows = fetch_all(connection, FILES_OF_GONE_THREADS)
+    for collection_id, doc_id in rows:
+        collection = Collection.objects.get(pk=collection_id)
+        if _is_known(collection, [doc_id]):  # one that was attached went with its document
+            erase_document(collection, doc_id)
+        execute(connection, FORGET_LIST, {"collection": collection_id, "doc_id": doc_id})
+    return len(rows)
 
 
 def _is_known(collection: Collection, names: Sequence[str]) -> bool:
