@@ -130,7 +130,13 @@ def collection_choices(collections: Iterable[Collection]) -> list[tuple[str, str
     return [(each.name, each.label if times[each.label] == 1 else f"{each.label} ({each.name})") for each in rows]
 
 
+FOLDER_OF_THREAD = re.compile(r"\Athread-[0-9a-f-]{36}/")
 UNKNOWN_LANGUAGE = "unknown"
+
+
+def name_file(doc_id: str) -> str:
+    """The id, without what that of a file of a thread begins with."""
+    return FOLDER_OF_THREAD.sub("", doc_id)
 
 
 def open_access() -> list[int]:
@@ -307,7 +313,7 @@ class Document(models.Model):
     @property
     def name(self) -> str:
         """What a person calls it."""
-        return self.title or self.doc_id
+        return self.title or name_file(self.doc_id)
 
 
 class ChunkQuerySet(QuerySet["Chunk"]):

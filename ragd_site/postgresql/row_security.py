@@ -80,7 +80,8 @@ ELSEWHERE = (
     f"({allowed('read', 'o.key::bigint')} AND {shows(OTHER_KEYS, 'o.key::bigint')})))"
 )
 SHARED_RUNS = (
-    "SELECT m.run FROM chat_messages m JOIN chat_threads t ON t.id = m.thread_id WHERE t.shared"  # as far as both show
+    "SELECT unnest(ARRAY[m.run, m.other_run]) FROM chat_messages m JOIN chat_threads t ON t.id = m.thread_id"
+    " WHERE t.shared"  # as far as both show
 )
 ITEM_DOCUMENTS = "documents_of_keys(retrieved_ids) || documents_of_questions(jsonb_build_array(golden))"
 BOTH_ITEMS = " AND ".join(

@@ -231,7 +231,8 @@ class AnswerStream(RunListener):
             if self._has_left:
                 return
             if event.name == "answer" and self._events and self._events[-1].name == "answer":
-                self._events.pop()  # the newer one holds it
+                if self._events[-1].data.get("column") == event.data.get("column"):
+                    self._events.pop()  # the newer one holds it
             if event.name == "token" and len(self._events) >= WAITING_MAX and self._events[-1].name == "token":
                 event = Event("token", {"text": self._events.pop().data["text"] + event.data["text"]})
             self._events.append(event)

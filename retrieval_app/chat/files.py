@@ -29,10 +29,9 @@ from collections_app.uploads.options import IngestOptions
 from collections_app.uploads.services import UploadOutcome, close_batch, find_batch, open_batch, submit_uploads
 from ragd.types import RetrievePlan
 from retrieval_app.models import ChatThread
-from retrieval_app.search.multi_collection import Beside
+from retrieval_app.search.multi_collection import THREAD, Beside
 
 CARDS = 12
-THREAD = "thread"  # the key of metadata
 
 
 class FilesForm(forms.Form):

@@ -121,9 +121,11 @@ class ChatMessageQuerySet(models.QuerySet["ChatMessage"]):
     def with_runs(self) -> list[ChatMessage]:
         """In order, each with `run`; None where it is not stored, or may not be read by who asks."""
         messages = list(self.order_by("position"))
-        runs = QueryRun.objects.select_related("user").in_bulk([message.run_id for message in messages])
+        ids = [pk for message in messages for pk in (message.run_id, message.other_run_id) if pk]
+        runs = QueryRun.objects.select_related("user").in_bulk(ids)
         for message in messages:
             message.run = runs.get(message.run_id)
+            message.other_run = runs.get(message.other_run_id) if message.other_run_id else None
         return messages
 
 
@@ -131,7 +133,8 @@ class ChatMessage(models.Model):
     """One question of a thread, and the run that answered it, which need not be stored (yet, or any more).
 
     question: as it was typed; the run's query is what was searched for. writing_until: while a process writes the
-    answer it puts this off; null once it is done. stop_requested: a person asked to end the answer where it is.
+    answer it puts this off; null once it is done. other_run_id: of a second model's answer, until one of both is kept.
+    stop_requested: a person asked to end the answer where it is.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -139,11 +142,13 @@ class ChatMessage(models.Model):
     position = models.IntegerField()
     question = models.TextField()
     run_id = models.UUIDField(db_column="run", db_index=True)
+    other_run_id = models.UUIDField(db_column="other_run", null=True, blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     writing_until = models.DateTimeField(null=True, blank=True)
     stop_requested = models.BooleanField(default=False, db_default=False)
 
     run: QueryRun | None = None
+    other_run: QueryRun | None = None
 
     objects = ChatMessageQuerySet.as_manager()
 
@@ -164,7 +169,8 @@ class ChatMessage(models.Model):
 
     @property
     def is_being_written(self) -> bool:
-        return self.run is None and self.writing_until is not None and self.writing_until > timezone.now()
+        is_open = self.run is None or (self.other_run_id is not None and self.other_run is None)
+        return is_open and self.writing_until is not None and self.writing_until > timezone.now()
 
     @property
     def was_cut(self) -> bool:
@@ -177,6 +183,7 @@ class ChatMessage(models.Model):
 
 def forget_runs(run_ids: Sequence[uuid.UUID]) -> int:
     """Delete the messages of these runs, and threads in which none is left; returns how many messages went."""
+    ChatMessage.objects.filter(other_run_id__in=run_ids).update(other_run_id=None)
     rows = ChatMessage.objects.filter(run_id__in=run_ids)
     threads = list(rows.values_list("thread_id", flat=True).distinct())
     deleted = rows.delete()[0]

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Protocol
 
+from django.db import connections, transaction
 from django.http import Http404, QueryDict
 from django.utils import timezone
 
 from collections_app.access.context import current_access, using_access
 from collections_app.chunks.finding_scan import policy_of
+from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, find_or_404, whole_number
 from collections_app.models import Collection
+from ragd.errors import RagdError
 from retrieval_app.answers.chat_answerer import has_chat_model
 from retrieval_app.chat.assistants import collections_of_assistant
 from retrieval_app.chat.files import search_files
@@ -26,6 +34,7 @@ from retrieval_app.search.multi_collection import Beside
 from retrieval_app.search.query_pipeline import QueryRequest
 
 SEARCH = "search"
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -43,14 +52,15 @@ class Question:
     user: Any
     message: ChatMessage | None = None
     writing: Writing = field(default_factory=Writing)
+    other_run_id: uuid.UUID | None = None
 
-    def ask(self, listener: query_pipeline.RunListener) -> QueryRun:
+    def ask(self, listener: Listener) -> QueryRun:
         """Answer it, to its end or until a person stops it. Once there are results it is a message of the thread.
         Raises what `plans.choose_plan`, `query_pipeline.search` and `query_pipeline.ask` raise."""
         with using_access(current_access().of_thread(self.thread.pk)):
             return self._ask(listener)
 
-    def _ask(self, listener: query_pipeline.RunListener) -> QueryRun:
+    def _ask(self, listener: Listener) -> QueryRun:
         data = self.form.cleaned_data
         collection, chosen, beside = self.form.asked()
         if not data["as_of"]:
@@ -68,13 +78,21 @@ class Question:
             self.keep(run)
             return run
         with self.writing.held():
-            return query_pipeline.ask(request, listener=listener)
+            if not data["other_model"]:
+                return query_pipeline.ask(request, listener=listener)
+            self.other_run_id = uuid.uuid4()
+            other = replace(request, run_id=self.other_run_id, llm_model=data["other_model"], system_prompt=None)
+            with working_beside(partial(query_pipeline.ask, other, listener=listener.of_other())):
+                return query_pipeline.ask(request, listener=listener)
 
     def _under(self, collection: Collection, beside: Sequence[Beside]) -> dict[str, Any]:
-        """The model and the instructions of the thread's assistant; {} without one, or without a chat model."""
-        assistant = self.thread.assistant
-        if assistant is None or not has_chat_model():
+        """The model that was chosen, else the model and the instructions of the thread's assistant; {} without a chat
+        model."""
+        assistant, model = self.thread.assistant, self.form.cleaned_data["llm_model"]
+        if not has_chat_model() or (assistant is None and not model):
             return {}
+        if assistant is None or model:
+            return {"llm_model": model}
         asked = {collection.pk, *(each.collection.pk for each in beside if not each.collection.is_personal)}
         if not asked <= set(assistant.collection_ids):  # who made it may write in these alone
             return {}
@@ -94,16 +112,51 @@ class Question:
             typed = policy_of(collection).hide(typed)
         self.thread.rewrites = "as_typed" not in self.form.data
         until = None if self.is_search else timezone.now() + LEASE
-        self.message = add_message(self.thread, typed, run, replaces=self.replaces, writing_until=until)
+        self.message = add_message(
+            self.thread, typed, run, replaces=self.replaces, writing_until=until, other_run_id=self.other_run_id
+        )
         if not self.is_search:
             self.writing.begin(self.message)
 
 
-class Keeper(query_pipeline.RunListener):
+@contextmanager
+def working_beside(work: Callable[[], object]) -> Iterator[None]:
+    """Do the work in a thread of its own while the block runs, and wait for it. What fails in it is logged: its run
+    says why. Inside a transaction, whose rows a thread would not see, it is done after the block."""
+
+    def run() -> None:
+        try:
+            work()
+        except (ServiceError, RagdError) as error:
+            log.warning("the second answer failed: %s", error)
+
+    if transaction.get_connection().in_atomic_block:
+        yield
+        return run()
+    context = copy_context()
+    worker = threading.Thread(target=lambda: (context.run(run), connections.close_all()), name="ragd-second-answer")
+    worker.start()
+    try:
+        yield
+    finally:
+        worker.join()
+
+
+class Listener(query_pipeline.RunListener, Protocol):
+    """Of a question that two models may answer."""
+
+    def of_other(self) -> query_pipeline.RunListener | None:
+        """Who is told of the second answer; None: nobody."""
+
+
+class Keeper(Listener):
     """Keeps the message, and is told of the answer by nobody."""
 
     def __init__(self, question: Question) -> None:
         self.question = question
+
+    def of_other(self) -> None:
+        """As `tell`."""
 
     def retrieved(self, run: QueryRun) -> None:
         self.question.keep(run)

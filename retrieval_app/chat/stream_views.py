@@ -90,11 +90,16 @@ class PageStream(DrawnStream):
         super().__init__()
         self.question = question
 
+    def of_other(self) -> OtherAnswer | None:
+        return OtherAnswer(self) if self.question.form.cleaned_data["other_model"] else None
+
     def retrieved(self, run: QueryRun) -> None:
         self.question.keep(run)
         context = describe_run(run)
         self.links = context["collection_lives"]
-        html = render_to_string("retrieval/chat/answering.html", context | {"message": self.question.message})
+        models = self.question.form.model_labels
+        context |= {"message": self.question.message, "models": models if len(models) > 1 else [""]}
+        html = render_to_string("retrieval/chat/answering.html", context)
         assert self.question.message is not None
         stop = reverse("retrieval:chat-stop", args=[self.question.message.pk])
         self.found(run, {"html": html, "href": self.href, "stop": stop})
@@ -103,6 +108,21 @@ class PageStream(DrawnStream):
     def href(self) -> str:
         """Of the message; "" before there is one."""
         return self.question.message.get_absolute_url() if self.question.message else ""
+
+
+class OtherAnswer(DrawnStream):
+    """The second answer, told in the events of the first: answer {"html", "column": 1}."""
+
+    def __init__(self, main: PageStream) -> None:
+        super().__init__()
+        self.main = main
+
+    def retrieved(self, run: QueryRun) -> None:
+        self.run, self.links = run, True
+        self.rest()
+
+    def put(self, event: Event) -> None:
+        self.main.put(Event(event.name, event.data | {"column": 1}))
 
 
 @needs(ASK)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 from django.db import DatabaseError, InterfaceError, connection, transaction
 from django.db.models import Max, Q
@@ -36,13 +37,14 @@ def add_message(
     *,
     replaces: ChatMessage | None = None,
     writing_until: datetime | None = None,
+    other_run_id: UUID | None = None,
 ) -> ChatMessage:
     """The question at the end of the thread, which is stored with its first one; the run need not be stored yet.
 
     The thread's `rewrites` is stored with it.
 
-    replaces: a message of the thread; it and those after it go, and the question stands in its place. writing_until: as
-    `ChatMessage` has it.
+    replaces: a message of the thread; it and those after it go, and the question stands in its place. writing_until,
+    other_run_id: as `ChatMessage` has them.
     """
     if thread._state.adding:
         thread.title = _title_of(question)
@@ -59,6 +61,7 @@ def add_message(
         position=0 if last is None else last + 1,
         question=normalize(question).strip(),
         run_id=run.pk,
+        other_run_id=other_run_id,
         writing_until=writing_until,
     )
     locked.collection_ids = sorted({*locked.collection_ids, *collections_of(run)})
@@ -165,11 +168,19 @@ class Writing:
 
 def with_files(access: Access, ids: Sequence[str]) -> Access:
     """The access with the files of the person's own thread that is one of these UUIDs, or whose message's run is."""
-    of_runs = ChatMessage.objects.filter(run_id__in=ids).values("thread_id")
+    of_runs = ChatMessage.objects.filter(Q(run_id__in=ids) | Q(other_run_id__in=ids)).values("thread_id")
     rows = ChatThread.objects.filter(Q(pk__in=ids) | Q(pk__in=of_runs), user_id=access.user_id or 0, has_files=True)
     with system_access():
         pk = rows.values_list("pk", flat=True).first()
     return access.of_thread(pk) if pk else access
+
+
+def keep_answer(thread: ChatThread, run_id: UUID | None) -> ChatMessage | None:
+    """Go on from one of two answers; the other one stays a query run. None where no answer is of that run."""
+    rows = thread.messages.exclude(other_run_id=None).filter(Q(run_id=run_id) | Q(other_run_id=run_id))
+    message = rows.first()
+    rows.update(run_id=run_id, other_run_id=None)
+    return message
 
 
 def request_stop(message: ChatMessage) -> None:
@@ -186,6 +197,8 @@ def as_markdown(thread: ChatThread, messages: Sequence[ChatMessage]) -> str:
         if run is None:
             continue
         parts.append(f"{run.answer if run.answer is not None else run.error}\n")
+        if (other := message.other_run) is not None:
+            parts.append(f"### {other.answerer}\n\n{other.answer if other.answer is not None else other.error}\n")
         cited = [source for source in run.sources if source["cited"]]
         if cited:
             parts.append("\n".join(f"{source['marker']}. {name_source(source)}" for source in cited) + "\n")
@@ -211,6 +224,8 @@ def describe_message(message: ChatMessage) -> dict[str, Any]:
         "run_id": str(message.run_id),
         "created_at": message.created_at.isoformat(),
     }
+    if message.other_run is not None:
+        body["other"] = _describe_run(message.other_run)
     return body if run is None else body | _describe_run(run)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from django.contrib import messages
@@ -39,7 +39,7 @@ from retrieval_app.answers.chat_answerer import has_chat_model
 from retrieval_app.chat.assistants import askable, collections_of_assistant, find_starters, usual_collections
 from retrieval_app.chat.files import DroppedFiles, FilesForm, add_files, files_of_thread, find_drop, may_add_files
 from retrieval_app.chat.question_views import Keeper, Question, find_assistant, find_thread, read_question
-from retrieval_app.chat.threads import as_json, as_markdown, delete, rename, request_stop, share
+from retrieval_app.chat.threads import as_json, as_markdown, delete, keep_answer, rename, request_stop, share
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
 from retrieval_app.runs.forms import AskForm, initial_of
 from retrieval_app.runs.presenters import describe_run
@@ -58,10 +58,11 @@ EXPORTS = {"md": (as_markdown, "text/markdown"), "json": (as_json, "application/
 
 @dataclass(frozen=True, slots=True)
 class ShownMessage:
-    """A message with what is shown of its run; {} where there is none."""
+    """A message with what is shown of its run, and of that of a second model; {} where there is none."""
 
     message: ChatMessage
     shown: dict[str, Any]
+    other: dict[str, Any] = field(default_factory=dict)
 
 
 @needs(ASK)
@@ -86,7 +87,11 @@ def thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     """One's own thread, or one that somebody shares. edit: the message whose question is to be replaced."""
     collections = list(Collection.objects.live().by_name())
     if request.method == "POST":
-        return _ask(request, collections, find_thread(request, thread_id))
+        own = find_thread(request, thread_id)
+        if request.POST.get("keep"):
+            message = keep_answer(own, find_run_id(request.POST["keep"]))
+            return redirect(message or own)
+        return _ask(request, collections, own)
     found = find_or_404(ChatThread.objects.readable_by(request.user).select_related("user", "assistant"), pk=thread_id)
     if is_part(request, CARDS) and (drop := _dropped(request, found)):
         return render_page(request, "retrieval/chat/page.html", {"dropped": drop}, parts=CARDS)
@@ -220,9 +225,12 @@ def _arriving(collections: Sequence[Collection]) -> Operation | None:
 def _shown(listed: Sequence[ChatMessage], living: set[str]) -> list[ShownMessage]:
     rows = []
     for message in listed:
-        run = message.run
-        shown = describe_run(run, lives=run.collection_name in living) if run else {}
-        rows.append(ShownMessage(message, shown))
+        both = [message.run, message.other_run]
+        rows.append(
+            ShownMessage(
+                message, *(describe_run(run, lives=run.collection_name in living) if run else {} for run in both)
+            )
+        )
     return rows
 
 
@@ -260,12 +268,19 @@ def _edited(request: PageRequest, listed: Sequence[ChatMessage]) -> ChatMessage 
     return next((message for message in listed if message.pk == pk), None)
 
 
-def _run_of(request: PageRequest) -> QueryRun | None:
+def find_run_id(text: str) -> uuid.UUID | None:
+    """None for what is no UUID."""
     try:
-        requested = uuid.UUID(request.GET.get("run", ""))
+        return uuid.UUID(text)
     except ValueError:
         return None
-    found: QueryRun = find_or_404(QueryRun.objects.all(), pk=requested)
+
+
+def _run_of(request: PageRequest) -> QueryRun | None:
+    run_id = find_run_id(request.GET.get("run", ""))
+    if run_id is None:
+        return None
+    found: QueryRun = find_or_404(QueryRun.objects.all(), pk=run_id)
     return found
 
 

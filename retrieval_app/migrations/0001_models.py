@@ -68,6 +68,7 @@ class Migration(migrations.Migration):
                 ('position', models.IntegerField()),
                 ('question', models.TextField()),
                 ('run_id', models.UUIDField(db_column='run', db_index=True)),
+                ('other_run_id', models.UUIDField(blank=True, db_column='other_run', null=True)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('writing_until', models.DateTimeField(blank=True, null=True)),
                 ('stop_requested', models.BooleanField(db_default=False, default=False)),

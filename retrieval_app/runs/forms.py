@@ -17,10 +17,12 @@ from collections_app.models import Collection
 from ragd.errors import InvalidInput
 from ragd.search.compression import CompressPolicy
 from ragd.types import PLAN_BOUNDS, PLAN_DEFAULTS, RetrievePlan
+from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, form_values
 from retrieval_app.plans.services import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
 from retrieval_app.runs.run_log import scored
+from retrieval_app.search.degrading import known_models
 from retrieval_app.search.multi_collection import Beside, lead_first
 
 USUAL = ("", gettext_lazy("Default"))
@@ -52,8 +54,15 @@ class AskForm(AsOfForm, PlanFields):
         ),
     )
 
+    llm_model = forms.ChoiceField(label=gettext_lazy("Model"), required=False)
+    other_model = forms.ChoiceField(label=gettext_lazy("Second answer beside it"), required=False)
+
     def __init__(self, *args: Any, collections: Sequence[Collection], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        models = sorted(known_models() - {"", ExtractiveAnswerer.model})
+        by = [*((name, name) for name in models), (ExtractiveAnswerer.model, gettext_lazy("Quotes"))]
+        self.choose("llm_model", [("", gettext_lazy("Default")), *by])
+        self.choose("other_model", [("", gettext_lazy("None")), *by])
         collection = field_of(self, "collection", forms.ModelMultipleChoiceField)
         collection.queryset = Collection.objects.live().by_name()
         self.labels = dict(collection_choices(collections))
@@ -84,6 +93,17 @@ class AskForm(AsOfForm, PlanFields):
         return explicit | ({"weights": weights} if weights else {})
 
     @property
+    def model_fields(self) -> list[forms.BoundField]:
+        return [self["llm_model"], self["other_model"]]
+
+    @property
+    def model_labels(self) -> list[str]:
+        """Of the models that answer, the first at least."""
+        values = [each.value() for each in self.model_fields]
+        labels = dict(field_of(self, "llm_model", forms.ChoiceField).choices)  # type: ignore[arg-type]
+        return [str(labels.get(value or "", value)) for value in (values if values[1] else values[:1])]
+
+    @property
     def collection_names(self) -> list[str]:
         """Those that are chosen, by name."""
         return [str(name) for name in self["collection"].value() or ()]
@@ -111,6 +131,8 @@ def _plan_choices() -> list[Any]:
 def initial_of(run: QueryRun) -> dict[str, Any]:
     """The form as it was when the run was made: its saved plan while that is the same, else every field it states."""
     values: dict[str, Any] = {"collection": run.collection_names, "query": run.query}
+    if run.kind == QueryRun.Kind.ASK and run.answerer in known_models():
+        values["llm_model"] = run.answerer
     if run.as_of:
         values["as_of"] = datetime.fromisoformat(run.as_of)
     saved = SavedPlan.objects.filter(collection__name=run.collection_name, name=run.plan_name).first()

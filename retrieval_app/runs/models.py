@@ -313,8 +313,9 @@ class QueryRun(models.Model):
 
     @property
     def collection_names(self) -> list[str]:
-        """Of all collections that were searched, the run's own first."""
-        return [self.collection_name, *(other["name"] for other in self.elsewhere.values())]
+        """Of all collections that were chosen, the run's own first; files of a thread come without being chosen."""
+        others = (other["name"] for other in self.elsewhere.values() if "files" not in other)
+        return [self.collection_name, *others]
 
     @property
     def as_of(self) -> str | None:

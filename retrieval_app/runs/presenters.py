@@ -21,6 +21,7 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext
 
+from collections_app.collections.models import name_file
 from collections_app.models import Collection
 from ragd.search.hops import list_weights
 from ragd.text.chunking import split_sentences
@@ -242,7 +243,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
         rows.append(
             SourceRow(
                 result=result,
-                title=" › ".join((path_of(result["context"]) or result["doc_id"]).split(" > ")),
+                title=" › ".join((path_of(result["context"]) or name_file(result["doc_id"])).split(" > ")),
                 excerpt=source["excerpt"] if source else result["content"],
                 href=f"{document}?{query}&chunk={result['chunk_index']}#cited",
                 chunk_href=f"{chunk}?{query}",

@@ -23,6 +23,7 @@ from retrieval_app.models import QueryRun
 from retrieval_app.search import inspection
 from retrieval_app.search.degrading import degrading
 
+THREAD = "thread"  # the key of metadata that names the thread of its files
 NAMES_JOINED = " + "  # no collection has a name with blanks
 
 
@@ -76,7 +77,8 @@ def search_beside(run: QueryRun, own: Retrieval, beside: Sequence[Beside], span:
     joined = _join(retrievals, plan.k)
     for each in beside:
         keys = [chunk_key(found) for found in joined.candidates if found.collection == each.collection.name]
-        run.elsewhere[str(each.collection.pk)] = {"name": each.collection.name, "keys": keys}
+        only = {"files": True} if THREAD in each.plan.filters.metadata else {}  # of a thread, and nobody chose them
+        run.elsewhere[str(each.collection.pk)] = {"name": each.collection.name, "keys": keys} | only
     return joined
 
 

@@ -30,7 +30,7 @@
     find("[data-answering]", messages).scrollIntoView({ block: "start" });
     find("textarea", form).value = "";
     find("[data-failed]", form).hidden = true;
-    return find("[data-growing]", messages);
+    return findAll("[data-growing]", messages);
   }
 
   function fail(form, message) {
@@ -50,13 +50,19 @@
 
   async function read(chat, form, response, submitter, place) {
     let growing = null;
+    const early = [];
     for await (const [name, data] of eventsOf(response)) {
       if (name === "search_results") {
         Object.assign(place, { href: data.href, stop: data.stop });
         growing = begin(chat, form, data.html, submitter);
+        growing.forEach((box, column) => box.replaceChildren(...parseNodes(early[column] ?? "")));
+        findAll("#add-files [name=thread]").forEach((field) => { field.value = data.href.split("/")[2]; }); // dropped from now on
         place.entered = enter(data.href).catch(() => null);
         if (place.isStopping) stop();
-      } else if (name === "answer") growing.replaceChildren(...parseNodes(data.html));
+      } else if (name === "answer") {
+        early[data.column ?? 0] = data.html; // the second answer may begin before the results of the first are there
+        growing?.[data.column ?? 0].replaceChildren(...parseNodes(data.html));
+      }
       else if (name === "stage") find("[data-stage]", form).textContent = data.text;
       else if (name === "final" || place.href && name === "error") {
         await place.entered;
@@ -140,6 +146,11 @@
     const chosen = findAll("[name=collection]:checked", box.form).map((each) => each.labels[0].textContent.trim()).join(", ");
     find("[data-chosen]", box.form).textContent = chosen || gettext("Choose a collection");
     box.closest("fieldset").dataset.stated = ""; // files go where a person chose, not where a page began
+  });
+
+  on("change", ".models-menu select", (select) => {
+    const names = findAll(".models-menu select", select.form).map((each) => each.value && each.selectedOptions[0].textContent);
+    find("[data-models]", select.form).textContent = [names[0] || gettext("Default"), ...names.slice(1).filter(Boolean)].join(" | ");
   });
 
   // files dropped anywhere on a page that takes them are added as if they had been chosen

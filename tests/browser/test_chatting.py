@@ -166,3 +166,44 @@ def test_an_answer_goes_on_while_its_page_is_reloaded(
     page.locator("[data-stop-written]").click()
     expect(page.locator(".message")).to_contain_text("Stopped", timeout=30_000)
     silent.set()
+
+
+def test_two_answers_stand_side_by_side_and_citations_open_while_they_are_written(
+    visit: Visit, nature: Collection, openai_server: OpenAIServer, settings: Settings
+) -> None:
+    settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, openai_server.api_key
+    written = threading.Event()
+    openai_server.chat_reply = lambda messages: "The coast redwood [1] is the tallest tree. It grows old."
+    openai_server.pause = lambda sent: None if sent < 7 else written.wait(60)
+    page = visit.go("/chat/?q=Which+tree+is+the+tallest%3F")
+    page.get_by_title("Who answers").click()
+    page.get_by_label("Second answer beside it").select_option("Quotes")
+    expect(page.locator("[data-models]")).to_have_text("Default | Quotes")
+    page.get_by_label("Question").press("Enter")
+    growing = page.locator("[data-growing]")
+    expect(growing.first).to_contain_text("The coast redwood", timeout=15_000)
+    expect(growing.nth(1)).to_contain_text("tallest tree")
+    boxes = [growing.nth(place).bounding_box() for place in (0, 1)]
+    assert boxes[0] and boxes[1] and boxes[0]["y"] == boxes[1]["y"] and boxes[0]["x"] < boxes[1]["x"]
+
+    growing.first.locator(".cite").click()
+    panel = page.locator("#drawer")
+    expect(panel.locator("mark")).to_contain_text("coast redwood")
+    assert visit.violations() == []
+    page.reload()  # the server writes on
+    expect(panel.locator("mark")).to_contain_text("coast redwood")
+    page.keyboard.press("Escape")
+    page.get_by_text("The answer is being written.").wait_for()
+    written.set()
+    columns = page.locator(".answer-column")
+    expect(columns).to_have_count(2)
+    columns.nth(1).locator(".answer .cite").first.click()
+    expect(panel.locator("mark")).to_contain_text("coast redwood")
+    page.keyboard.press("Escape")
+    visit.look("dark", 390)
+    narrow = [columns.nth(place).bounding_box() for place in (0, 1)]
+    assert narrow[0] and narrow[1] and narrow[0]["x"] == narrow[1]["x"] and narrow[0]["y"] < narrow[1]["y"]
+    columns.nth(1).get_by_role("button", name="Keep this answer").click()
+    expect(columns).to_have_count(0)
+    expect(page.locator(".message .answer")).to_have_count(1)
+    expect(page.locator(".message .support")).to_have_count(0)  # a model's sentences have marks

@@ -587,3 +587,37 @@ def test_feedback_says_what_is_wrong_and_leads_to_a_golden_question(
     visitor.post(address, {"correct": "yes", "reason": "outdated"})
     review.refresh_from_db()
     assert (review.reason, review.verdicts) == ("", {"correctness": 1.0})
+
+
+def test_two_models_answer_side_by_side_until_one_is_kept(visitor: Client, model: OpenAIServer) -> None:
+    events = stream(visitor, other_model="extractive")
+    assert {data.get("column") for name, data in events if name == "answer"} == {None, 1}
+    message = ChatMessage.objects.get()
+    runs = {run.pk: run for run in QueryRun.objects.all()}
+    first, other = runs[message.run_id], runs[message.other_run_id]
+    assert (first.answerer != "extractive", other.answerer, len(runs)) == (True, "extractive", 2)
+    address = message.thread.get_absolute_url()
+    columns = tree(visitor.get(address)).css(".answers .answer-column")
+    for column, run in zip(columns, (first, other), strict=True):
+        links = [node.attributes["href"] for node in column.css("a.cite")]
+        assert links == [f"/runs/{run.pk}/?citation={number}" for number in range(1, len(run.citations) + 1)] != []
+    assert json.loads(text(visitor.get(f"{address}thread.json")))["messages"][0]["other"]["answer"] == other.answer
+
+    for value in ("x", str(QueryRun(pk=message.thread_id).pk)):
+        visitor.post(address, {"keep": value})
+    assert ChatMessage.objects.get().other_run_id == other.pk, "no such answer"
+    assert visitor.post(address, {"keep": str(other.pk)}).status_code == 302
+    message.refresh_from_db()
+    assert (message.run_id, message.other_run_id) == (other.pk, None) and not has(visitor.get(address), ".answers")
+    assert QueryRun.objects.count() == 2, "what is not kept stays a query run"
+
+
+def test_a_message_waits_for_both_answers(visitor: Client, model: OpenAIServer) -> None:
+    stream(visitor, other_model="extractive")
+    message = ChatMessage.objects.get()
+    QueryRun.objects.filter(pk=message.other_run_id).delete()
+    ChatMessage.objects.update(writing_until=timezone.now() + timedelta(seconds=20))
+    page = visitor.get(message.thread.get_absolute_url())
+    assert has(page, f"form[action='/chat/messages/{message.pk}/stop/']") and not has(page, ".answers")
+    ChatMessage.objects.update(writing_until=None)
+    assert len(texts(visitor.get(message.thread.get_absolute_url()), ".answers .answer-column .answer")) == 1
