@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
+from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.models import User
@@ -138,6 +139,14 @@ def run_action(request: HttpRequest, acts: Mapping[str, Callable[[], str]], back
 def whole_number(text: str | None) -> int | None:
     """Of at most nine digits; None for anything else."""
     return int(text) if text and text.isascii() and text.isdecimal() and len(text) < 10 else None
+
+
+def read_uuid(text: str) -> UUID | None:
+    """None for what is none."""
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
 
 
 def page_number(request: HttpRequest) -> int:

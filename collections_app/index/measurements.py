@@ -27,6 +27,7 @@ from collections_app.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.jobs.queue import send_jobs
 from collections_app.models import Collection, IndexVersion, IngestJob
 from ragd import telemetry
+from ragd.insight.chunk_map import find_axes
 from ragd.insight.list_weights import (
     CHUNKS,
     CHUNKS_MIN,
@@ -156,7 +157,7 @@ def measure(store: Store) -> dict[str, Any]:
             recall = probe_recall(store).as_dict()
         del recall["chunk_count"]  # with those that only some may read
         report["recall"] = recall
-    return {"list_weights": weights, "measurements": report, "measured_at": began}
+    return {"list_weights": weights, "measurements": report, "map_axes": find_axes(store), "measured_at": began}
 
 
 def _measure_weights(store: Store) -> tuple[dict[str, float], dict[str, Any]]:

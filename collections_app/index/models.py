@@ -45,6 +45,8 @@ class IndexVersion(models.Model):
     `ragd.insight.list_weights.ListWeights`, "recall": `ragd.insight.recall.RecallProbe`}, the last two as far as the
     index version has such lists.
 
+    map_axes: the two vectors of `ragd.insight.chunk_map`, [] until measured_at.
+
     gate_state: what the promotion gate said when it was to serve, "" where none was asked. gate_report: what it
     compared, as the gate's floor writes it, with "reason" in words. gate_reason, gate_by, gate_at: who let it serve
     nevertheless, why and when.
@@ -96,6 +98,7 @@ class IndexVersion(models.Model):
     retired_at = models.DateTimeField(null=True, blank=True)
     list_weights = models.JSONField(default=dict, blank=True, db_default={})
     measurements = models.JSONField(default=dict, blank=True, db_default={})
+    map_axes = models.JSONField(default=list, blank=True, db_default=[])
     measured_at = models.DateTimeField(null=True, blank=True)
     gate_state = models.CharField(max_length=10, choices=GateState.choices, default="", blank=True)
     gate_report = models.JSONField(default=dict, blank=True)

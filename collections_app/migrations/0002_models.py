@@ -386,6 +386,7 @@ class Migration(migrations.Migration):
                 ('retired_at', models.DateTimeField(blank=True, null=True)),
                 ('list_weights', models.JSONField(blank=True, db_default={}, default=dict)),
                 ('measurements', models.JSONField(blank=True, db_default={}, default=dict)),
+                ('map_axes', models.JSONField(blank=True, db_default=[], default=list)),
                 ('measured_at', models.DateTimeField(blank=True, null=True)),
                 ('gate_state', models.CharField(blank=True, choices=[('passed', 'Passed'), ('held', 'Blocked'), ('overruled', 'Overridden')], default='', max_length=10)),
                 ('gate_report', models.JSONField(blank=True, default=dict)),

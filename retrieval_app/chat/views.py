@@ -28,6 +28,7 @@ from collections_app.http.page_requests import (
     RefusalMessages,
     find_or_404,
     is_part,
+    read_uuid,
     refuse,
     render_page,
     whole_number,
@@ -89,7 +90,7 @@ def thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     if request.method == "POST":
         own = find_thread(request, thread_id)
         if request.POST.get("keep"):
-            message = keep_answer(own, find_run_id(request.POST["keep"]))
+            message = keep_answer(own, read_uuid(request.POST["keep"]))
             return redirect(message or own)
         return _ask(request, collections, own)
     found = find_or_404(ChatThread.objects.readable_by(request.user).select_related("user", "assistant"), pk=thread_id)
@@ -268,16 +269,8 @@ def _edited(request: PageRequest, listed: Sequence[ChatMessage]) -> ChatMessage 
     return next((message for message in listed if message.pk == pk), None)
 
 
-def find_run_id(text: str) -> uuid.UUID | None:
-    """None for what is no UUID."""
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        return None
-
-
 def _run_of(request: PageRequest) -> QueryRun | None:
-    run_id = find_run_id(request.GET.get("run", ""))
+    run_id = read_uuid(request.GET.get("run", ""))
     if run_id is None:
         return None
     found: QueryRun = find_or_404(QueryRun.objects.all(), pk=run_id)

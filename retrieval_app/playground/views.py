@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.access.rules import ASK, READ, WRITE, needs
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, refuse, render_page
+from collections_app.http.page_requests import PageRequest, find_or_404, read_uuid, refuse, render_page
 from collections_app.index.services import complete_versions
 from collections_app.index.stores import open_store
 from collections_app.models import Collection
@@ -24,6 +24,7 @@ from ragd.errors import RagdError
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import PlaygroundForm, SavePlanForm
 from retrieval_app.plans.services import save_plan
+from retrieval_app.playground.collection_map import map_of_request
 from retrieval_app.playground.presenters import (
     View,
     compare_finals,
@@ -57,8 +58,13 @@ class Side:
 @needs(ASK)
 @require_GET
 def playground(request: PageRequest, name: str) -> HttpResponse:
-    """?q= and the fields of the plan; ab=on and b-* for a second plan; rows=all, analyze=on; run= a stored run."""
+    """?q= and the fields of the plan; ab=on and b-* for a second plan; rows=all, analyze=on; run= a stored run.
+
+    map: the map of the collection instead, with the question and the hits of that run."""
     collection = _find(name)
+    if "map" in request.GET:
+        context = map_of_request(collection, read_uuid(request.GET["map"]))
+        return render_page(request, "retrieval/map.html", context, parts={"map": "retrieval/parts/map.html"})
     if (query := _without_blanks(request.GET)) is not None:
         return redirect(f"{request.path}?{query.urlencode()}" if query else request.path)
     return _render(request, collection, request.GET)

@@ -8,6 +8,7 @@ import zipfile
 from email.message import EmailMessage
 from typing import Any
 
+import numpy as np
 import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
@@ -32,6 +33,7 @@ from collections_app.documents.edits import edit_document
 from collections_app.documents.selection import DocumentFilter, count_facets
 from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.errors import ServiceError
+from collections_app.index.stores import open_store
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Chunk, Document, FetchedSource, IngestJob, RoleGrant, Upload
 from collections_app.sources.source_jobs import UrlEntry, submit_urls
@@ -39,8 +41,11 @@ from collections_app.uploads.options import IngestOptions
 from collections_app.uploads.plan import Entry, plan_uploads
 from collections_app.uploads.services import HeldFile, submit_uploads
 from ragd.errors import InvalidInput
+from ragd.insight.chunk_map import find_axes
+from retrieval_app.models import QueryRun
 from tests.access.marsh import WORD, People, run_all
 from tests.stated import split
+from tests.web.pages import texts
 
 pytestmark = pytest.mark.django_db
 
@@ -450,3 +455,30 @@ def test_who_is_unbound_is_not_asked(people: People) -> None:
     assert not people.access("cara").unbound
     widen(people.collection, ["t"])
     assert Role.CURATOR in Role.values
+
+
+def test_the_map_shows_and_counts_what_its_reader_may_read(people: People, client: Client) -> None:
+    for number in range(4):
+        ingest_text(people.collection, f"open/{number}.md", f"Reeds grow in marsh number {number}.")
+        ingest_text(people.collection, f"kept/{number}.md", f"{WORD} {number}", access=rangers_only(people))
+    with using_access(SYSTEM):
+        axes, again = (find_axes(open_store(people.collection)) for _ in range(2))
+    assert axes == again and len(axes) == 2 and len(axes[0]) == people.collection.embed_dims
+    x, y = (np.array(axis) for axis in axes)
+    assert abs(x @ y) < 1e-4 and abs(x @ x - 1) < 1e-4 and x[np.abs(x).argmax()] > 0
+    with using_access(people.access("ada")):
+        assert find_axes(open_store(people.collection)) == axes, "made of what everybody may read"
+
+    def seen(name: str) -> tuple[dict[str, int], list[str]]:
+        """({group: chunks}, hits)."""
+        client.force_login(getattr(people, name))
+        page = client.get(f"/collections/marsh/playground/?map={run.pk}")
+        counts = map(int, texts(page, "#map tbody td.num")[:: 1 + ("Hits" in texts(page, "#map thead th"))])
+        return dict(zip(texts(page, "#map tbody th"), counts, strict=True)), texts(page, "#map ol li")
+
+    client.force_login(people.bob)
+    client.get("/collections/marsh/playground/", {"q": WORD})
+    run = QueryRun.objects.latest("created_at")
+    groups, hits = seen("bob")
+    assert groups == {"open/": 4, "kept/": 4} and len(hits) == min(10, len(run.results)) > 0
+    assert seen("ada") == ({f"open/{number}.md": 1 for number in range(4)}, []), "nor the run of another"
