@@ -134,7 +134,12 @@ def working_beside(work: Callable[[], object]) -> Iterator[None]:
         yield
         return run()
     context = copy_context()
-    worker = threading.Thread(target=lambda: (context.run(run), connections.close_all()), name="ragd-second-answer")
+
+    def run_apart() -> None:
+        context.run(run)
+        connections.close_all()
+
+    worker = threading.Thread(target=run_apart, name="ragd-second-answer")
     worker.start()
     try:
         yield

@@ -140,9 +140,9 @@ def stream_answer(request: PageRequest) -> HttpResponseBase:
         return JsonResponse({"detail": "the form has mistakes; send it to the page itself"}, status=422)
     stream = PageStream(question)
 
-    def work(listener: query_pipeline.RunListener) -> dict[str, Any]:
+    def work(_: query_pipeline.RunListener) -> dict[str, Any]:
         with stream.watched():
-            run = question.ask(listener)
+            run = question.ask(stream)
         return {"href": stream.href if run.pk else ""}
 
     try:
