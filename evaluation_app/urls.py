@@ -13,7 +13,6 @@ from evaluation_app.reviews import pages as reviews
 from evaluation_app.runs import pages as calibration
 from evaluation_app.runs.comparison import pages as comparison
 from evaluation_app.runs.run_pages import bands_page, dashboard, item_page, run_page, runs_page
-from evaluation_app.runs.run_pages import runs_page as run_actions
 from evaluation_app.scoring import live_views, views
 from evaluation_app.telemetry.alerts import pages as alerts
 from evaluation_app.telemetry.evidence import pages as evidence_pages
@@ -33,9 +32,7 @@ urlpatterns = [
     path("alerts/", alerts.alerts, name="alerts"),
     path("alerts/rules/new/<str:kind>/", alerts.new_rule, name="new-alert-rule"),
     path("alerts/rules/<int:pk>/", alerts.edit_rule, name="alert-rule"),
-    path("alerts/webhooks/new/", alerts.new_webhook, name="new-webhook"),
     path("alerts/webhooks/<int:pk>/", alerts.edit_webhook, name="webhook"),
-    path("alerts/webhooks/<int:pk>/delete/", alerts.remove_webhook, name="delete-webhook"),
     # traces
     path("traces/", overview_page.show_overview, name="traces"),
     path("activity/", explorer.activity, name="activity"),
@@ -49,7 +46,7 @@ urlpatterns = [
     path("traces/<str:trace_id>/validity/", trace_views.validity_of_trace, name="trace-validity"),
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
-    path("runs/<uuid:run_id>/trace/", trace_views.trace_of_run, name="run-trace"),
+    path("runs/<uuid:run_id>/", views.show_run, name="query-run"),
     path("runs/<uuid:run_id>/compare/<uuid:other_id>/", conversations.compare_query_runs, name="compare-query-runs"),
     path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),
     path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),
@@ -59,44 +56,25 @@ urlpatterns = [
     path("evaluation/runs/", runs_page.list_runs, name="evaluation-runs"),
     path("evaluation/runs/new/", calibration.new_run, name="new-evaluation-run"),
     path(f"{RUN}/", run_page.show_run, name="evaluation-run"),
-    path(f"{RUN}/cancel/", run_actions.cancel, name="cancel-evaluation-run"),
-    path(f"{RUN}/resume/", run_actions.resume, name="resume-evaluation-run"),
-    path(f"{RUN}/retry/", run_actions.retry, name="retry-evaluation-run"),
-    path(f"{RUN}/baseline/", run_actions.baseline, name="make-baseline"),
-    path(f"{RUN}/delete/", run_actions.delete, name="delete-evaluation-run"),
     path(f"{RUN}/jsonl/", calibration.download_run, name="evaluation-run-jsonl"),
-    path(f"{RUN}/without/", runs_page.run_without, name="run-without"),
     path(f"{RUN}/items/<int:position>/", item_page.show_item, name="evaluation-item"),
     path(f"{RUN}/items/<int:position>/changes/", history.show_changes, name="item-changes"),
-    path(f"{RUN}/items/<int:position>/changes/start/", history.start, name="item-changes-start"),
-    path(f"{RUN}/items/<int:position>/changes/undo/", history.undo, name="item-changes-undo"),
     path("evaluation/compare/", comparison.compare, name="compare"),
     path("evaluation/compare/questions/<int:position>/", comparison.question, name="compare-question"),
     path("evaluation/last/", curation.last_evaluation, name="last-evaluation"),
     # golden sets
     path("evaluation/sets/", golden_rubrics.list_sets, name="golden-sets"),
-    path("evaluation/sets/new/", golden_rubrics.new_set, name="new-golden-set"),
     path("evaluation/sets/from-run/<uuid:run_id>/", golden_questions.question_from_run, name="golden-from-run"),
     path("evaluation/sets/of-run/<uuid:run_id>/", golden_questions.golden_of_run, name="golden-of-run"),
     path(f"{SET}/", golden_rubrics.show_set, name="golden-set"),
-    path(f"{SET}/settings/", golden_rubrics.set_settings, name="golden-set-settings"),
-    path(f"{SET}/delete/", golden_rubrics.delete_set, name="delete-golden-set"),
-    path(f"{SET}/change/", golden_rubrics.change_questions, name="change-golden-questions"),
-    path(f"{SET}/no-baseline/", run_actions.no_baseline, name="no-baseline"),
-    path(f"{SET}/rubrics/", golden_rubrics.show_rubrics, name="golden-set-rubrics"),
-    path(f"{SET}/bands/", bands_page.bands, name="golden-set-bands"),
+    path(f"{SET}/settings/", bands_page.change_settings, name="golden-set-settings"),
     path(f"{SET}/questions/new/", golden_questions.new_question, name="new-golden-question"),
     path(f"{SET}/questions/<int:question_id>/", golden_questions.edit_question, name="golden-question"),
     path(f"{SET}/suggestions/", golden_questions.suggestions, name="golden-suggestions"),
-    path(f"{SET}/versions/", golden_rubrics.list_versions, name="golden-versions"),
-    path(f"{SET}/versions/<int:version>/", golden_rubrics.show_version, name="golden-version"),
-    path(f"{SET}/versions/<int:version>/back/", golden_rubrics.bring_back, name="bring-back-golden"),
-    path(f"{SET}/versions/<int:before>/<int:after>/", golden_rubrics.show_difference, name="golden-difference"),
+    path(f"{SET}/versions/", golden_rubrics.show_versions, name="golden-versions"),
     path(f"{SET}/import/", golden_questions.import_questions, name="import-golden"),
     path(f"{SET}/export.<str:format>", golden_questions.export_questions, name="export-golden"),
     # scores of live traffic
-    path("runs/<uuid:run_id>/evaluation/", views.show_score, name="run-score"),
-    path("runs/<uuid:run_id>/judge/", views.judge, name="judge-run"),
     path("evaluation/live/", live_views.live, name="live"),
     path("evaluation/live/<str:name>/", live_views.live_collection, name="live-collection"),
     # experiments
@@ -105,12 +83,10 @@ urlpatterns = [
     path("evaluation/experiments/new/models/", experiments.new_models, name="new-models-experiment"),
     path("evaluation/experiments/measured/<str:name>/", experiments.measured, name="measured"),
     path(f"{EXPERIMENT}/", experiments.show_experiment, name="experiment"),
-    path(f"{EXPERIMENT}/delete/", experiments.delete, name="delete-experiment"),
     # failure analysis
     path("evaluation/board/", diagnosis.board, name="board"),
     path("evaluation/board/modes/", diagnosis.modes, name="failure-modes"),
     path("evaluation/board/sets/<int:pk>/cards/", diagnosis.decide_card, name="board-decide"),
-    path("evaluation/board/runs/<uuid:pk>/fix/", experiments.start_fix, name="board-fix"),
     # human review
     path("evaluation/review/", reviews.queue, name="review"),
     path("evaluation/review/next/", reviews.go_on, name="review-next"),

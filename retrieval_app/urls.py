@@ -9,7 +9,6 @@ from retrieval_app.playground import views as playground
 from retrieval_app.runs import panel_views
 from retrieval_app.runs import views as receipts
 from retrieval_app.runs import views as run_list
-from retrieval_app.runs import views as run_page
 
 app_name = "retrieval"
 urlpatterns = [
@@ -29,11 +28,7 @@ urlpatterns = [
     path("a/<slug:slug>/", public_views.public_page, name="public-assistant"),
     path("a/<slug:slug>/stream/", public_views.stream_public_answer, name="public-stream"),
     path("runs/log/", run_list.download_log, name="run-log"),
-    path("runs/<uuid:run_id>/", run_page.show_run, name="run"),
-    path("runs/<uuid:run_id>/ranking/", run_page.show_ranking, name="run-ranking"),
-    path("runs/<uuid:run_id>/pin/", run_page.pin_run, name="pin-run"),
     path("runs/<uuid:run_id>/receipt/", receipts.download_receipt, name="receipt"),
-    path("runs/<uuid:run_id>/replay/", run_page.replay_run, name="replay"),
     path(
         "collections/<str:name>/retrieved/chunk/<int:index>/<path:doc_id>/",
         panel_views.of_chunk,

@@ -206,3 +206,8 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
         connections.close_all()
         embedded.stop(VAR)
+
+
+@pytest.fixture
+def ada(django_user_model: Any) -> Any:
+    return django_user_model.objects.create_superuser("ada")

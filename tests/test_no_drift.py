@@ -166,7 +166,7 @@ def by_page(fields: Json) -> tuple[str, str]:
     answer = visitor.post("/chat/", form)
     assert answer.status_code == 302, answer.content.decode()
     run_id = QueryRun.objects.latest("created_at").pk
-    pages = [visitor.get(address).content.decode() for address in (answer["Location"], f"/runs/{run_id}/ranking/")]
+    pages = [visitor.get(address).content.decode() for address in (answer["Location"], f"/runs/{run_id}/?view=ranking")]
     return tuple(canonical_json(read_rows(page)) for page in pages)  # type: ignore[return-value]
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import secrets
+from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import Group, User
 from django.db.models import Count, Prefetch, Q
+from django.forms import Form
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access import people as service
 from collections_app.access.context import current_access
@@ -37,12 +39,15 @@ from collections_app.access.rules import ADMINISTER, needs
 from collections_app.collections.services import update_collection
 from collections_app.collections.views import find_collection
 from collections_app.http.page_requests import (
+    Acts,
     PageRequest,
     RefusalMessages,
     find_or_404,
     page_of,
     render_page,
+    run_action,
     submit_form,
+    whole_number,
 )
 from collections_app.models import Collection, RoleGrant
 from ragd.errors import InvalidInput
@@ -52,18 +57,9 @@ LINK_FOR = "invitation_link_for"  # of the session: whose link the next view of 
 
 
 @needs(ADMINISTER, everywhere=True)
-@require_GET
-def list_groups(request: PageRequest) -> HttpResponse:
-    rows = Group.objects.order_by("name").annotate(
-        members=Count("user", distinct=True), grants=Count("role_grants", distinct=True)
-    )
-    context = {"page": page_of(request, rows, PER_PAGE), "tab": "groups"}
-    return render_page(request, "people/groups.html", context)
-
-
-@needs(ADMINISTER, everywhere=True)
 @require_http_methods(["GET", "POST"])
-def new_group(request: PageRequest) -> HttpResponse:
+def list_groups(request: PageRequest) -> HttpResponse:
+    """A POST makes a group."""
     form = GroupForm(request.POST or None)
 
     def save() -> HttpResponse:
@@ -72,16 +68,31 @@ def new_group(request: PageRequest) -> HttpResponse:
         return redirect("collections:group", made.pk)
 
     response, status = submit_form(request, form, save)
-    return response or render_page(request, "people/new_group.html", {"form": form}, status=status)
+    rows = Group.objects.order_by("name").annotate(
+        members=Count("user", distinct=True), grants=Count("role_grants", distinct=True)
+    )
+    context = {"page": page_of(request, rows, PER_PAGE), "tab": "groups", "form": form}
+    return response or render_page(request, "people/groups.html", context, status=status)
 
 
 @needs(ADMINISTER, everywhere=True)
-@require_GET
+@require_http_methods(["GET", "POST"])
 def group(request: PageRequest, pk: int) -> HttpResponse:
-    return show_group(request, find_or_404(Group.objects.all(), pk=pk), RoleForm())
+    """do=role gives one, revoke takes the one of `grant`, members replaces them, delete deletes the group."""
+    holder = find_or_404(Group.objects.all(), pk=pk)
 
+    def change_members() -> str:
+        service.set_members(holder, _read(MembersForm(request.POST))["members"], actor=request.user)
+        return gettext("Members saved.")
 
-def show_group(request: PageRequest, holder: Group, form: RoleForm, *, status: int = 200) -> HttpResponse:
+    def delete() -> HttpResponse:
+        service.delete_group(holder, actor=request.user)
+        messages.success(request, gettext("Group %(name)s deleted.") % {"name": holder.name})
+        return redirect("collections:groups")
+
+    acts: Acts = {"members": change_members, "delete": delete, "revoke": lambda: _take_role(request, group=holder)}
+    form = RoleForm(request.POST if request.POST.get("do") == "role" else None)
+    response, status = _give_role(request, holder, form, acts)
     context = {
         "group": holder,
         "roles": service.grants_of_group(holder),
@@ -89,45 +100,38 @@ def show_group(request: PageRequest, holder: Group, form: RoleForm, *, status: i
         "members_form": MembersForm(initial={"members": holder.user_set.all()}),
         "members": holder.user_set.order_by("username"),
     }
-    return render_page(request, "people/group.html", context, status=status)
+    return response or render_page(request, "people/group.html", context, status=status)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_POST
-def give_group_role(request: PageRequest, pk: int) -> HttpResponse:
-    holder, form = find_or_404(Group.objects.all(), pk=pk), RoleForm(request.POST)
+def _give_role(
+    request: PageRequest, holder: Group | User, form: RoleForm, acts: Acts
+) -> tuple[HttpResponse | None, int]:
+    """What a POST of the holder's page does, as `submit_form`: give the role of the form, where one was sent, else one
+    of acts."""
+    if request.method == "POST" and not form.is_bound:
+        return run_action(request, acts, request.path), 302
 
     def save() -> HttpResponse:
         _, is_new = service.grant(holder, form.cleaned_data["role"], form.chosen(), actor=request.user)
         messages.success(request, gettext("Role added.") if is_new else gettext("This role is there already."))
-        return redirect("collections:group", pk)
+        return redirect(request.path)
 
-    response, status = submit_form(request, form, save)
-    return response or show_group(request, holder, form, status=status)
-
-
-@needs(ADMINISTER, everywhere=True)
-@require_POST
-def change_members(request: PageRequest, pk: int) -> HttpResponse:
-    holder, form = find_or_404(Group.objects.all(), pk=pk), MembersForm(request.POST)
-    with RefusalMessages(request):
-        if form.is_valid():
-            service.set_members(holder, form.cleaned_data["members"], actor=request.user)
-            messages.success(request, gettext("Members saved."))
-    return redirect("collections:group", pk)
+    return submit_form(request, form, save)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
-def delete_group(request: PageRequest, pk: int) -> HttpResponse:
-    holder = find_or_404(Group.objects.annotate(total=Count("user")), pk=pk)
-    if request.method == "POST":
-        with RefusalMessages(request):
-            service.delete_group(holder, actor=request.user)
-            messages.success(request, gettext("Group %(name)s deleted.") % {"name": holder.name})
-            return redirect("collections:groups")
-        return redirect("collections:group", pk)
-    return render_page(request, "people/delete_group.html", {"group": holder})
+def _read(form: Form) -> dict[str, Any]:
+    """Raises InvalidInput for what the page does not offer."""
+    if not form.is_valid():
+        field, errors = next(iter(form.errors.items()))
+        raise InvalidInput(str(errors[0]), field=field)
+    return form.cleaned_data
+
+
+def _take_role(request: PageRequest, **of: Any) -> str:
+    service.revoke(
+        find_or_404(RoleGrant.objects.filter(**of), pk=whole_number(request.POST.get("grant"))), actor=request.user
+    )
+    return gettext("Role removed.")
 
 
 @needs(ADMINISTER, everywhere=True)
@@ -193,41 +197,62 @@ def _invite(request: PageRequest, invited: User) -> None:
 
 
 @needs(ADMINISTER, everywhere=True)
-@require_POST
-def invite(request: PageRequest, pk: int) -> HttpResponse:
-    """Send the invitation again; with do=link, show a link to hand over."""
-    if request.POST.get("do") == "link":
-        request.session[LINK_FOR] = pk
-        return redirect("collections:person", pk)
-    if not can_mail_passwords():
-        raise Http404("no mail server is set up")
-    _invite(request, find_person(pk))
-    return redirect("collections:person", pk)
-
-
-def find_person(pk: int) -> User:
-    return find_or_404(service.list_people(), pk=pk)
-
-
-@needs(ADMINISTER, everywhere=True)
 @require_http_methods(["GET", "POST"])
 def person(request: PageRequest, pk: int) -> HttpResponse:
-    """A POST changes name and address."""
-    holder = find_person(pk)
-    details = DetailsForm(request.POST if request.method == "POST" else None, initial=_details_of(holder))
+    """do=details changes name and address, role gives one, revoke takes the one of `grant`, groups replaces them,
+    active=0 or 1 lets the person log in or not; invite sends the invitation again, link shows one to hand over."""
+    holder = find_or_404(service.list_people(), pk=pk)
 
-    def save() -> HttpResponse:
+    def send() -> HttpResponse:
+        if not can_mail_passwords():
+            raise Http404("no mail server is set up")
+        _invite(request, holder)
+        return redirect(request.path)
+
+    def show_link() -> HttpResponse:
+        request.session[LINK_FOR] = pk
+        return redirect(request.path)
+
+    def change_groups() -> str:
+        service.set_groups(holder, _read(GroupsForm(request.POST))["groups"], actor=request.user)
+        return gettext("Groups saved.")
+
+    def switch_active() -> str:
+        is_active = request.POST.get("active") == "1"
+        service.set_active(holder, is_active, actor=request.user)
+        words = gettext("%(name)s can log in.") if is_active else gettext("%(name)s can no longer log in.")
+        return words % {"name": holder.username}
+
+    def save_details() -> HttpResponse:
         data = details.cleaned_data
         service.change_details(holder, data["full_name"], data["email"], actor=request.user)
         messages.success(request, gettext("Name and address saved."))
-        return redirect("collections:person", pk)
+        return redirect(request.path)
 
-    response, status = submit_form(request, details, save)
-    return response or show_person(request, holder, RoleForm(), details, status=status)
-
-
-def _details_of(holder: User) -> dict[str, str]:
-    return {"full_name": holder.get_full_name(), "email": holder.email}
+    acts: Acts = {"invite": send, "link": show_link, "groups": change_groups, "active": switch_active,
+            "revoke": lambda: _take_role(request, user=holder)}  # fmt: skip
+    do = request.POST.get("do")
+    form = RoleForm(request.POST if do == "role" else None)
+    initial = {"full_name": holder.get_full_name(), "email": holder.email}
+    details = DetailsForm(request.POST if do == "details" else None, initial=initial)
+    if details.is_bound:
+        response, status = submit_form(request, details, save_details)
+    else:
+        response, status = _give_role(request, holder, form, acts)
+    is_invitable = can_be_invited(holder)
+    context = {
+        "person": holder,
+        "details_form": details,
+        "link": take_link(request, holder),
+        "link_days": INVITATIONS.lifetime.days,
+        "can_link": is_invitable,
+        "can_invite": is_invitable and can_mail_passwords() and bool(holder.email),
+        "roles": service.roles_of(holder),
+        "form": form,
+        "groups_form": GroupsForm(initial={"groups": holder.groups.all()}),
+        "administers": service.administrators().filter(pk=holder.pk).exists(),
+    }
+    return response or render_page(request, "people/person.html", context, status=status)
 
 
 def take_link(request: PageRequest, holder: User) -> str:
@@ -241,88 +266,21 @@ def take_link(request: PageRequest, holder: User) -> str:
     return INVITATIONS.link_for(holder, link_base(request))
 
 
-def show_person(
-    request: PageRequest, holder: User, form: RoleForm, details: DetailsForm | None = None, *, status: int = 200
-) -> HttpResponse:
-    is_invitable = can_be_invited(holder)
-    context = {
-        "person": holder,
-        "details_form": details or DetailsForm(initial=_details_of(holder)),
-        "link": take_link(request, holder),
-        "link_days": INVITATIONS.lifetime.days,
-        "can_link": is_invitable,
-        "can_invite": is_invitable and can_mail_passwords() and bool(holder.email),
-        "roles": service.roles_of(holder),
-        "form": form,
-        "groups_form": GroupsForm(initial={"groups": holder.groups.all()}),
-        "administers": service.administrators().filter(pk=holder.pk).exists(),
-    }
-    return render_page(request, "people/person.html", context, status=status)
-
-
-@needs(ADMINISTER, everywhere=True)
-@require_POST
-def give_role(request: PageRequest, pk: int) -> HttpResponse:
-    holder, form = find_person(pk), RoleForm(request.POST)
-
-    def save() -> HttpResponse:
-        _, is_new = service.grant(holder, form.cleaned_data["role"], form.chosen(), actor=request.user)
-        messages.success(request, gettext("Role added.") if is_new else gettext("This role is there already."))
-        return redirect("collections:person", pk)
-
-    response, status = submit_form(request, form, save)
-    return response or show_person(request, holder, form, status=status)
-
-
-@needs(ADMINISTER, everywhere=True)
-@require_POST
-def take_role(request: PageRequest, pk: int) -> HttpResponse:
-    """Of a grant, of a person or a group, by its id; back to whose it was."""
-    given = find_or_404(RoleGrant.objects.all(), pk=pk)
-    with RefusalMessages(request):
-        service.revoke(given, actor=request.user)
-        messages.success(request, gettext("Role removed."))
-    if given.user_id:
-        return redirect("collections:person", given.user_id)
-    return redirect("collections:group", given.group_id)
-
-
-@needs(ADMINISTER, everywhere=True)
-@require_POST
-def change_groups(request: PageRequest, pk: int) -> HttpResponse:
-    holder, form = find_person(pk), GroupsForm(request.POST)
-    with RefusalMessages(request):
-        if form.is_valid():
-            service.set_groups(holder, form.cleaned_data["groups"], actor=request.user)
-            messages.success(request, gettext("Groups saved."))
-    return redirect("collections:person", pk)
-
-
-@needs(ADMINISTER, everywhere=True)
-@require_POST
-def switch_active(request: PageRequest, pk: int) -> HttpResponse:
-    holder, is_active = find_person(pk), request.POST.get("active") == "1"
-    with RefusalMessages(request):
-        service.set_active(holder, is_active, actor=request.user)
-        messages.success(
-            request,
-            (gettext("%(name)s can log in.") if is_active else gettext("%(name)s can no longer log in."))
-            % {"name": holder.username},
-        )
-    return redirect("collections:person", pk)
-
-
 OFFERED = 200
 
 
 @needs(ADMINISTER)
 @require_http_methods(["GET", "POST"])
 def sharing(request: PageRequest, name: str) -> HttpResponse:
-    """A POST shares the collection with a person or a group, or with open_role changes what everybody may. holder: what
-    was typed so far, for the part `holders`."""
+    """A POST shares the collection with a person or a group; with do=open it changes what everybody may, with
+    do=revoke it takes the role of `grant`. holder: what was typed so far, for the part `holders`."""
     collection = find_collection(name)
-    if "open_role" in request.POST:
-        return _change_open_role(request, collection)
+    if "do" in request.POST:
+        acts: Acts = {
+            "open": lambda: _change_open_role(request, collection),
+            "revoke": lambda: _take_role(request, collection_id=collection.pk),
+        }
+        return run_action(request, acts, request.path)
     words = request.GET.get("holder", "").replace("\x00", "").strip()
     form = ShareForm(request.POST or None)
 
@@ -352,21 +310,6 @@ def sharing(request: PageRequest, name: str) -> HttpResponse:
     return response or render_page(request, "people/sharing.html", context, parts=parts, status=status)
 
 
-def _change_open_role(request: PageRequest, collection: Collection) -> HttpResponse:
-    form = OpenRoleForm(request.POST)
-    with RefusalMessages(request):
-        if form.is_valid():
-            update_collection(collection, changes={"open_role": form.cleaned_data["open_role"]}, actor=request.user)
-            messages.success(request, gettext("Sharing saved."))
-    return redirect("collections:sharing", collection.name)
-
-
-@needs(ADMINISTER)
-@require_POST
-def unshare(request: PageRequest, name: str, grant_id: int) -> HttpResponse:
-    collection = find_collection(name)
-    given = find_or_404(RoleGrant.objects.filter(collection_id=collection.pk), pk=grant_id)
-    with RefusalMessages(request):
-        service.revoke(given, actor=request.user)
-        messages.success(request, gettext("Role removed."))
-    return redirect("collections:sharing", name)
+def _change_open_role(request: PageRequest, collection: Collection) -> str:
+    update_collection(collection, changes=_read(OpenRoleForm(request.POST)), actor=request.user)
+    return gettext("Sharing saved.")

@@ -161,10 +161,6 @@ SECTIONS = (
                 "evaluation:new-evaluation-run", gettext_noop("New evaluation run"), "plus", evaluates,
                 "start evaluate judge", is_tab=False,
             ),
-            Page(
-                "evaluation:new-golden-set", gettext_noop("New test set"), "plus", evaluates, "create dataset",
-                is_tab=False,
-            ),
         ),
         rail=works,
     ),

@@ -126,13 +126,19 @@ class RefusalMessages:
         return True
 
 
-def run_action(request: HttpRequest, acts: Mapping[str, Callable[[], str]], back: str) -> HttpResponse:
-    """Do what the form's do= names, then go back, where its answer, or why it was refused, is told."""
+Acts = Mapping[str, Callable[[], str | HttpResponse]]
+
+
+def run_action(request: HttpRequest, acts: Acts, back: Any) -> HttpResponse:
+    """Do what the form's do= names, then go back, where what it says, or why it was refused, is told; an act may answer
+    itself. back: what `redirect` takes."""
     with RefusalMessages(request):
         action = request.POST.get("do", "")
         if action not in acts:
             raise InvalidInput(f"do must be one of {', '.join(acts)}, not {action!r}", field="do")
-        messages.success(request, acts[action]())
+        if isinstance(done := acts[action](), HttpResponse):
+            return done
+        messages.success(request, done)
     return redirect(next_address(request, back))
 
 
@@ -184,7 +190,7 @@ HELP = {
     "operations:home": "tutorial",
     "retrieval:chat": "chat",
     "retrieval:playground": "search#debug-a-ranking",
-    "retrieval:run": "scores",
+    "evaluation:query-run": "scores",
     "retrieval:corrective": "answering#confidence-and-the-corrective-step",
     "collections:list": "glossary",
     "collections:create": "tutorial",

@@ -11,10 +11,10 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.http import Http404, HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.collections.services import get_collection
@@ -23,7 +23,6 @@ from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
     find_or_404,
-    next_address,
     page_of,
     refuse,
     render_page,
@@ -50,7 +49,7 @@ from evaluation_app.golden.sets import set_named
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Mean
 from evaluation_app.measures.statistics import Interval
-from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
+from evaluation_app.models import Experiment, GoldenSet
 from evaluation_app.runs.comparison.presenters import show_usage, show_verdict
 from evaluation_app.runs.comparison.stored_comparisons import OTHERS_MAX
 from evaluation_app.runs.estimates import estimate_plans
@@ -275,23 +274,12 @@ def new_models(request: PageRequest) -> HttpResponse:
 
 
 @needs(READ, EVALUATE)
-@require_POST
-def start_fix(request: PageRequest, pk: UUID) -> HttpResponse:
-    """Run the set with the fix (`mode`, `fix`) over this run's plan, and show how it goes."""
-    run = get_object_or_404(EvaluationRun, pk=pk)
-    with RefusalMessages(request):
-        tried = starting.try_fix(run, request.POST.get("mode", ""), request.POST.get("fix", ""), actor=request.user)
-        return redirect(tried)
-    return redirect(next_address(request, f"{reverse('evaluation:board')}?run={pk}"))
-
-
-@needs(READ, EVALUATE)
 @require_http_methods(["GET", "POST"])
 def show_experiment(request: PageRequest, pk: UUID) -> HttpResponse:
     """How far it is, and what was found so far. by=NAME: plans by another measure; across and down: the fields of the
-    heat map. POST with do=cancel, do=save a plan or do=build an index version."""
+    heat map. POST with do=cancel, do=save a plan, do=build an index version or do=delete."""
     if request.method == "POST":
-        acts = {"cancel": _cancel, "save": _save, "build": _build}
+        acts = {"cancel": _cancel, "save": _save, "build": _build, "delete": _delete}
         if (action := request.POST.get("do", "")) in acts:
             return acts[action](request, pk)
         messages.error(request, f"do must be one of {', '.join(acts)}, not {action!r}")
@@ -440,22 +428,15 @@ def _cancel(request: PageRequest, pk: UUID) -> HttpResponse:
     return redirect(experiment)
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
-def delete(request: PageRequest, pk: UUID) -> HttpResponse:
-    """A page that says what would go, then its POST."""
+def _delete(request: PageRequest, pk: UUID) -> HttpResponse:
     experiment = find_or_404(Experiment.objects.all(), pk=pk)
-    if request.method == "POST":
-        try:
-            lifecycle.delete_experiment(experiment, request.user)
-        except ServiceError as error:
-            messages.warning(request, f"{error.message}.")
-            return redirect(experiment)
-        messages.success(request, gettext("%(name)s deleted.") % {"name": experiment})
-        return redirect("evaluation:experiments")
-    progress = lifecycle.progress_of(experiment)
-    context = {"experiment": experiment, "progress": progress, "runs": experiment.runs.count()}
-    return render_page(request, "evaluation/experiments/delete.html", context)
+    try:
+        lifecycle.delete_experiment(experiment, request.user)
+    except ServiceError as error:
+        messages.warning(request, f"{error.message}.")
+        return redirect(experiment)
+    messages.success(request, gettext("%(name)s deleted.") % {"name": experiment})
+    return redirect("evaluation:experiments")
 
 
 def _build(request: PageRequest, pk: UUID) -> HttpResponse:

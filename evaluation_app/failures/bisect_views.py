@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import Any
 from uuid import UUID
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
-from django.urls import reverse
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_http_methods
 from ninja import Router
 from ninja.params import functions as param
 
 from collections_app.access.auth import ERRORS, BearerAuth, request_key
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import EVALUATE, READ, needs
-from collections_app.errors import ServiceError, describe
-from collections_app.http.page_requests import PageRequest, find_or_404, render_page
+from collections_app.errors import ServiceError
+from collections_app.http.page_requests import Acts, PageRequest, find_or_404, render_page, run_action
 from collections_app.jobs.operation_api import OperationOut
+from collections_app.models import Operation
 from evaluation_app.failures.bisect_requests import (
     as_run,
     earlier_runs,
@@ -33,7 +33,7 @@ from evaluation_app.failures.bisect_requests import (
 )
 from evaluation_app.models import EvaluationItem
 from evaluation_app.runs.requests import find_run
-from ragd.errors import RagdError, UnknownCollection
+from ragd.errors import UnknownCollection
 
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 Good = param.Query(None, description="A run in which the question was better; default: the newest earlier one")
@@ -54,11 +54,15 @@ def bisect_question(request: HttpRequest, run_id: UUID, position: int, good: UUI
 
 
 @needs(READ, EVALUATE)
-@require_GET
+@require_http_methods(["GET", "POST"])
 def show_changes(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
-    """The last bisection of the question, or how to begin one."""
+    """The last bisection of the question, or how to begin one. do=start: good= is a run in which the question was
+    better, empty for the newest earlier one; do=undo: event= is the place of the change in the report."""
     item = find_or_404(items(), run_id=pk, position=position)
     stored = latest_bisection(item)
+    if request.method == "POST":
+        acts: Acts = {"start": partial(_start, request, item), "undo": partial(_undo, request, stored)}
+        return run_action(request, acts, request.path)
     try:
         runs = list(earlier_runs(item))
     except UnknownCollection:
@@ -69,37 +73,14 @@ def show_changes(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResp
     return render_page(request, "evaluation/history/changes.html", context)
 
 
-@needs(READ, EVALUATE)
-@require_POST
-def start(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
-    """good: a run in which the question was better; empty for the newest earlier one."""
-    item = find_or_404(items(), run_id=pk, position=position)
-    try:
-        request_bisection(find_good(item, as_run(request.POST.get("good", "").strip())), item, request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-    return redirect(_address(item))
+def _start(request: PageRequest, item: EvaluationItem) -> HttpResponse:
+    request_bisection(find_good(item, as_run(request.POST.get("good", "").strip())), item, request.user)
+    return redirect(request.path)
 
 
-@needs(READ, EVALUATE)
-@require_POST
-def undo(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
-    """event: the place of the change in the report."""
-    item = find_or_404(items(), run_id=pk, position=position)
-    stored = latest_bisection(item)
+def _undo(request: PageRequest, stored: Operation | None) -> str:
     number = request.POST.get("event", "")
-    try:
-        if stored is None or not number.isdigit():
-            raise ServiceError("choose a change of the report", type="unknown_change", status=404)
-        done = undo_event(stored, int(number), request.user)
-    except (ServiceError, RagdError) as error:
-        messages.error(request, describe(error)[1]["error"]["message"])
-    else:
-        messages.success(
-            request, gettext("Done: %(text)s. Evaluate the test set again to see what it did.") % {"text": done.text}
-        )
-    return redirect(_address(item))
-
-
-def _address(item: EvaluationItem) -> str:
-    return reverse("evaluation:item-changes", args=[item.run_id, item.position])
+    if stored is None or not number.isdigit():
+        raise ServiceError("choose a change of the report", type="unknown_change", status=404)
+    done = undo_event(stored, int(number), request.user)
+    return gettext("Done: %(text)s. Evaluate the test set again to see what it did.") % {"text": done.text}

@@ -67,7 +67,7 @@ class DecisionForm(forms.Form):
 @require_GET
 def board(request: PageRequest) -> HttpResponse:
     """set=NAME and run=ID: what is shown; without, the newest finished run of the set that was run last. 404 for a set
-    or a run that is not there; earlier addresses have the id of the set, which is found too.
+    or a run that is not there.
 
     category, assignee, show (open, away, all) and mode choose questions; what is not known is left out.
     """
@@ -149,10 +149,10 @@ def _chosen_run(query: QueryDict, sets: list[GoldenSet]) -> EvaluationRun | None
 
 
 def _chosen_set(requested: str, sets: list[GoldenSet]) -> GoldenSet | None:
-    """By name, else by id; None for "". Raises Http404."""
+    """By name; None for "". Raises Http404."""
     if not requested:
         return None
-    known = {str(each.pk): each for each in sets} | {each.name: each for each in sets}
+    known = {each.name: each for each in sets}
     if requested not in known:
         raise Http404(f"no test set {requested!r} has an evaluation run")
     return known[requested]

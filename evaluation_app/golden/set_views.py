@@ -18,7 +18,7 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.domain.formats import counted
@@ -31,7 +31,9 @@ from collections_app.http.page_requests import (
     next_address,
     page_of,
     render_page,
+    run_action,
     submit_form,
+    whole_number,
 )
 from collections_app.models import Collection
 from evaluation_app.golden import edits, sets
@@ -70,10 +72,20 @@ def find_set_or_404(pk: int) -> GoldenSet:
 
 
 @needs(READ, EVALUATE)
-@require_GET
+@require_http_methods(["GET", "POST"])
 def list_sets(request: PageRequest) -> HttpResponse:
+    """collection=: of that one alone. A POST makes a set."""
+    requested = request.GET.get("collection", "").replace("\x00", "")
+    form = GoldenSetForm(request.POST or None, initial={"collection": requested})
+
+    def save() -> HttpResponse:
+        data = form.cleaned_data
+        made = sets.create_set(data["name"], data["collection"], description=data["description"], actor=request.user)
+        return redirect("evaluation:golden-set", made.pk)
+
+    response, status = submit_form(request, form, save)
     rows = sets.listed_sets()
-    if requested := request.GET.get("collection", "").replace("\x00", ""):
+    if requested:
         rows = rows.filter(collection_name=requested)
     live = set(Collection.objects.live().values_list("name", flat=True))
     newest = newest_runs([row.pk for row in rows])
@@ -81,8 +93,9 @@ def list_sets(request: PageRequest) -> HttpResponse:
         "rows": [(row, row.collection_name in live, newest.get(row.pk)) for row in rows],
         "collection": requested,
         "has_collections": bool(live),
+        "form": form,
     }
-    return render_page(request, "evaluation/golden/sets.html", context)
+    return response or render_page(request, "evaluation/golden/sets.html", context, status=status)
 
 
 def newest_runs(set_ids: Sequence[int]) -> dict[int, EvaluationRun]:
@@ -91,25 +104,13 @@ def newest_runs(set_ids: Sequence[int]) -> dict[int, EvaluationRun]:
     return {row.golden_set_id: row for row in rows.distinct("golden_set_id") if row.golden_set_id is not None}
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
-def new_set(request: PageRequest) -> HttpResponse:
-    form = GoldenSetForm(request.POST or None, initial={"collection": request.GET.get("collection", "")})
-
-    def save() -> HttpResponse:
-        data = form.cleaned_data
-        made = sets.create_set(data["name"], data["collection"], description=data["description"], actor=request.user)
-        return redirect("evaluation:golden-set", made.pk)
-
-    response, status = submit_form(request, form, save)
-    return response or render_page(request, "evaluation/golden/new_set.html", {"form": form}, status=status)
-
-
 @needs(READ, EVALUATE)
-@require_GET
+@require_http_methods(["GET", "POST"])
 def show_set(request: PageRequest, pk: int) -> HttpResponse:
-    """Its questions. q: words in the question; category; state "lost": expecting what is gone."""
+    """Its questions. q: words in the question; category; state "lost": expecting what is gone. A POST changes them."""
     golden_set = find_set_or_404(pk)
+    if request.method == "POST":
+        return _change_questions(request, golden_set)
     accepted = golden_set.questions.filter(suggested=False).order_by("position", "id")
     all_rows = {item.row.pk: item for item in question_rows(golden_set, list(accepted))}
     lost = [item for item in all_rows.values() if item.lost]
@@ -179,51 +180,32 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
     }
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
-def set_settings(request: PageRequest, pk: int) -> HttpResponse:
-    golden_set = find_set_or_404(pk)
+def show_settings(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
+    """A POST changes name, description and criteria; do=delete deletes the set."""
+    if request.POST.get("do") == "delete":
+        counts = sets.delete_set(golden_set, actor=request.user)
+        text = gettext("%(name)s deleted, with %(questions)s questions.")
+        messages.success(request, text % {"name": golden_set.name, "questions": counts["questions"]})
+        return redirect("evaluation:golden-sets")
     initial = {name: getattr(golden_set, name) for name in ("name", "description", *CRITERIA)}
     form = GoldenSetChangeForm(request.POST or None, initial=initial, rubrics=read_rubrics(golden_set.rubrics))
 
     def save() -> HttpResponse:
         names = {name: form.cleaned_data[name] for name in ("name", "description")}
-        changed = sets.update_set(find_set_or_404(pk), criteria=form.criteria(), actor=request.user, **names)
+        changed = sets.update_set(find_set_or_404(golden_set.pk), criteria=form.criteria(), actor=request.user, **names)
         messages.success(request, gettext("%(name)s saved.") % {"name": changed.name})
-        return redirect("evaluation:golden-set", pk)
+        return redirect("evaluation:golden-set", golden_set.pk)
 
     response, status = submit_form(request, form, save)
-    if response:
-        return response
-    context = set_context(golden_set, "settings") | {"form": form}
-    return render_page(request, "evaluation/golden/settings.html", context, status=status)
+    context = set_context(golden_set, "settings") | {"form": form, "counts": sets.what_goes(golden_set)}
+    return response or render_page(request, "evaluation/golden/settings.html", context, status=status)
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
-def delete_set(request: PageRequest, pk: int) -> HttpResponse:
-    """Ask with the counts, then delete."""
-    golden_set = find_set_or_404(pk)
-    if request.method == "POST":
-        counts = sets.delete_set(golden_set, actor=request.user)
-        messages.success(
-            request,
-            gettext("%(name)s deleted, with %(questions)s questions.")
-            % {"name": golden_set.name, "questions": counts["questions"]},
-        )
-        return redirect("evaluation:golden-sets")
-    context = {"golden_set": golden_set, "counts": sets.what_goes(golden_set)}
-    return render_page(request, "evaluation/golden/delete_set.html", context)
-
-
-@needs(READ, EVALUATE)
-@require_POST
-def change_questions(request: PageRequest, pk: int) -> HttpResponse:
+def _change_questions(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     """action: delete (asks first), accept, discard, "up ID", "down ID", follow (chunks that moved). question: ids."""
-    golden_set = find_set_or_404(pk)
     ids = [int(text) for text in request.POST.getlist("question")[:BULK_MAX] if _is_id(text)]
     action, _, single = request.POST.get("action", "").partition(" ")
-    back = next_address(request, reverse("evaluation:golden-set", args=[pk]))
+    back = next_address(request, request.path)
     if action in ("up", "down") and _is_id(single):
         with RefusalMessages(request):
             question = edits.find_question(golden_set, int(single))
@@ -263,10 +245,23 @@ def _is_id(text: str) -> bool:
 
 
 @needs(READ, EVALUATE)
-@require_GET
-def list_versions(request: PageRequest, pk: int) -> HttpResponse:
-    """The newest first, each with what it changed of the one before."""
+@require_http_methods(["GET", "POST"])
+def show_versions(request: PageRequest, pk: int) -> HttpResponse:
+    """All of them; version=: what one holds; before= and after=: what of two the other does not hold. A POST makes the
+    set hold again what the version= of the address held."""
     golden_set = find_set_or_404(pk)
+    version, before, after = (whole_number(request.GET.get(name)) for name in ("version", "before", "after"))
+    if request.method == "POST":
+        return run_action(request, {"restore": lambda: _bring_back(request, golden_set, version or 0)}, request.path)
+    if version is not None:
+        return _show_version(request, golden_set, version)
+    if before is not None and after is not None:
+        return _show_difference(request, golden_set, before, after)
+    return _list_versions(request, golden_set)
+
+
+def _list_versions(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
+    """The newest first, each with what it changed of the one before."""
     rows = golden_set.versions.order_by("-version")
     page = page_of(request, rows, VERSIONS_PER_PAGE)
     shown = list(page)
@@ -297,24 +292,17 @@ def _difference(before: GoldenSetVersion, after: GoldenSetVersion) -> dict[str, 
     return compare_versions(goldens_of(before), goldens_of(after)).counts
 
 
-@needs(READ, EVALUATE)
-@require_GET
-def show_version(request: PageRequest, pk: int, version: int) -> HttpResponse:
-    golden_set = find_set_or_404(pk)
-    result = _or_404(golden_set, version)
-    page = Paginator(goldens_of(result), CHANGES_PER_PAGE).get_page(request.GET.get("page"))
-    context = set_context(golden_set, "versions") | {"version": result, "page": page}
+def _show_version(request: PageRequest, golden_set: GoldenSet, version: int) -> HttpResponse:
+    found = _or_404(golden_set, version)
+    context = set_context(golden_set, "versions") | {
+        "version": found,
+        "page": Paginator(goldens_of(found), CHANGES_PER_PAGE).get_page(request.GET.get("page")),
+        "counts": _difference(_or_404(golden_set, golden_set.version), found),
+    }
     return render_page(request, "evaluation/golden/version.html", context)
 
 
-@needs(READ, EVALUATE)
-@require_GET
-def show_difference(request: PageRequest, pk: int, before: int, after: int) -> HttpResponse:
-    """What two versions hold that the other does not. ?before=&after=, from the form that chooses, leads there."""
-    golden_set = find_set_or_404(pk)
-    chosen = [request.GET.get(name, "") for name in ("before", "after")]
-    if all(text.isascii() and text.isdecimal() and len(text) < 10 for text in chosen):
-        return redirect("evaluation:golden-difference", pk, *map(int, chosen))
+def _show_difference(request: PageRequest, golden_set: GoldenSet, before: int, after: int) -> HttpResponse:
     difference = compare_versions(goldens_of(_or_404(golden_set, before)), goldens_of(_or_404(golden_set, after)))
     context: dict[str, Any] = set_context(golden_set, "versions") | {
         "before": before,
@@ -326,24 +314,10 @@ def show_difference(request: PageRequest, pk: int, before: int, after: int) -> H
     return render_page(request, "evaluation/golden/difference.html", context)
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
-def bring_back(request: PageRequest, pk: int, version: int) -> HttpResponse:
-    """Ask, then make the set hold what it held."""
-    golden_set = find_set_or_404(pk)
-    result = _or_404(golden_set, version)
-    if request.method == "POST":
-        with RefusalMessages(request):
-            stored = edits.bring_back(golden_set, version, actor=request.user)
-            messages.success(
-                request,
-                gettext("Restored version %(version)s (now version %(version_2)s).")
-                % {"version": version, "version_2": stored.version},
-            )
-        return redirect("evaluation:golden-versions", pk)
-    present = _or_404(golden_set, golden_set.version)
-    context = {"golden_set": golden_set, "version": result, "counts": _difference(present, result)}
-    return render_page(request, "evaluation/golden/bring_back.html", context)
+def _bring_back(request: PageRequest, golden_set: GoldenSet, version: int) -> str:
+    kept = edits.bring_back(golden_set, _or_404(golden_set, version).version, actor=request.user)
+    words = gettext("Restored version %(version)s (now version %(version_2)s).")
+    return words % {"version": version, "version_2": kept.version}
 
 
 def _or_404(golden_set: GoldenSet, version: int) -> GoldenSetVersion:
@@ -386,16 +360,14 @@ class RubricForm(forms.Form):
     )
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
-def show_rubrics(request: PageRequest, pk: int) -> HttpResponse:
+def show_rubrics(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     """A POST adds the rubric, or changes the one of its name; remove=NAME removes one. ?edit=NAME fills the form."""
-    golden_set = find_set_or_404(pk)
+    here = f"{request.path}?view=rubrics"
     if name := request.POST.get("remove"):
         with RefusalMessages(request):
             _write(request, golden_set, [each for each in golden_set.rubrics if each["name"] != name])
             messages.success(request, gettext("Rubric %(name)s removed.") % {"name": name})
-        return redirect("evaluation:golden-set-rubrics", pk)
+        return redirect(here)
     rubrics = read_rubrics(golden_set.rubrics)
     edited = next((rubric for rubric in rubrics if rubric.name == request.GET.get("edit")), None)
     form = RubricForm(request.POST or None, initial=edited.as_dict() if edited else None)
@@ -408,11 +380,9 @@ def show_rubrics(request: PageRequest, pk: int) -> HttpResponse:
         messages.success(
             request, gettext("Rubric %(name)s saved. The next evaluation run scores it.") % {"name": rubric["name"]}
         )
-        return redirect("evaluation:golden-set-rubrics", pk)
+        return redirect(here)
 
     response, status = submit_form(request, form, save)
-    if response:
-        return response
     titles = dict(KINDS)
     context = set_context(golden_set, "rubrics") | {
         "form": form,
@@ -422,7 +392,7 @@ def show_rubrics(request: PageRequest, pk: int) -> HttpResponse:
         "entry_group": ENTRY_POINTS,
         "has_model": has_chat_model(),
     }
-    return render_page(request, "evaluation/golden/rubrics.html", context, status=status)
+    return response or render_page(request, "evaluation/golden/rubrics.html", context, status=status)
 
 
 def _write(request: PageRequest, golden_set: GoldenSet, rubrics: list[dict[str, object]]) -> None:

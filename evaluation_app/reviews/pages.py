@@ -231,7 +231,7 @@ def judge(request: PageRequest, pk: int) -> HttpResponse:
         return {"skip": _skip, "aside": _aside}[action](request, pk)
     task = get_object_or_404(ReviewTask.objects.select_related("item"), pk=pk)
     if task.reason == ReviewTask.FEEDBACK and task.query_run:
-        return redirect("retrieval:run", task.query_run)
+        return redirect("evaluation:query-run", task.query_run)
     reviewer = request.user.get_username()
     own = task.reviews.filter(reviewer_name=reviewer).first()
     form = ReviewForm(request.POST if request.method == "POST" else None, sentences=task.answer_sentences)
@@ -317,7 +317,7 @@ def feedback(request: PageRequest, run_id: UUID) -> HttpResponse:
 
     def save() -> HttpResponse:
         give_feedback(run, **form.values, actor=request.user)
-        address = reverse("evaluation:feedback" if request.htmx else "retrieval:run", args=[run.pk])
+        address = reverse("evaluation:feedback" if request.htmx else "evaluation:query-run", args=[run.pk])
         return redirect(address)
 
     response, status = submit_form(request, form, save)

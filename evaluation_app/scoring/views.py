@@ -1,19 +1,22 @@
-"""A stored run's scores: on its page, on their own page with the marked answer, and the button that has it judged."""
+"""The page of a query run: its answer, its ranking, its trace, and its scores with the button that has it judged."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_http_methods
 
+from collections_app.access.context import require
 from collections_app.access.rules import EVALUATE, READ, needs
-from collections_app.http.page_requests import PageRequest, RefusalMessages, render_page
+from collections_app.http.page_requests import Acts, PageRequest, RefusalMessages, render_page, run_action
+from collections_app.models import Collection
 from evaluation_app.golden.suggestions import golden_of
 from evaluation_app.measures.catalogue import Band, Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
@@ -30,8 +33,10 @@ from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
 from evaluation_app.scoring.modes import Mode, bands_for, failures, mode_title, stored_table
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.telemetry.traces.views import PARTS, describe_run_trace
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.views import find_run, frame_of_run
+from retrieval_app.runs.presenters import describe_run
+from retrieval_app.runs.views import describe_answer, find_run, frame_of_run, pin_run, replay_run
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,24 +115,43 @@ def _item_address(item: EvaluationItem) -> str:
     return reverse("evaluation:evaluation-item", args=[item.run_id, item.position])
 
 
-@needs(READ, EVALUATE)
-@require_GET
-def show_score(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """The tab of the run's page with its scores, the marked answer and context, and its golden question."""
-    run = find_run(run_id)
-    context = describe_score(run) | frame_of_run(request, run, "evaluation:run-score")
-    context |= {"questions": golden_of(run), "lives": context["collection_lives"]}
-    if context["score"] is not None:
-        context |= describe_marks(context["score"])
-    return render_page(request, "evaluation/scoring/run_score.html", context)
+def describe_test(request: PageRequest, run: QueryRun) -> dict[str, Any]:
+    """The run's scores, the marked answer and context, and its golden question."""
+    context = describe_score(run) | {"questions": golden_of(run)}
+    context["lives"] = Collection.objects.live().filter(name=run.collection_name).exists()
+    return context | (describe_marks(context["score"]) if context["score"] is not None else {})
 
 
-@needs(READ, EVALUATE)
-@require_POST
-def judge(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+def judge(request: PageRequest, run: QueryRun) -> HttpResponse:
     """Judge the run now, by the judge of the form, and show what came of it."""
-    run = get_object_or_404(QueryRun.objects.select_related("collection"), pk=run_id)
+    require(EVALUATE, run.collection_id)
     with RefusalMessages(request):
         settings = RunSettings.from_dict({"judge": request.POST.get("judge") or "embedded"})
         judge_run(run, settings, actor=request.user)
-    return redirect(reverse("evaluation:run-score", args=[run.pk]))
+    return redirect(f"{run.get_absolute_url()}?view=evaluation")
+
+
+PAGES: Mapping[str, tuple[str, Callable[[PageRequest, QueryRun], dict[str, Any]]]] = {
+    "": ("retrieval/run.html", describe_answer),
+    "ranking": ("retrieval/run_ranking.html", lambda _request, run: describe_run(run)),
+    "trace": ("evaluation/run_trace.html", describe_run_trace),
+    "evaluation": ("evaluation/scoring/run_score.html", describe_test),
+}
+
+
+@needs(READ)
+@require_http_methods(["GET", "POST"])
+def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+    """view=: one of VIEWS, the answer without. do=pin, replay or judge, each with its permission."""
+    run = find_run(run_id)
+    if request.method == "POST":
+        acts: Acts = {
+            "pin": partial(pin_run, request, run),
+            "replay": partial(replay_run, request, run),
+            "judge": partial(judge, request, run),
+        }
+        return run_action(request, acts, run)
+    view = request.GET.get("view", "")
+    frame = frame_of_run(request, run, view)
+    template, describe = PAGES[view]
+    return render_page(request, template, describe(request, run) | frame, parts=PARTS)

@@ -148,7 +148,6 @@ NEW = (
     Page("collections:key-create", gettext_noop("Create API key"), "plus", words="new secret token"),
     Page("collections:model-add", gettext_noop("Add model"), "plus", words="new endpoint provider connect"),
     Page("collections:new-person", gettext_noop("Add person"), "plus", administers, "new user invite"),
-    Page("collections:new-group", gettext_noop("New group"), "plus", administers, "create"),
     Page("evaluation:new-plans-experiment", gettext_noop("New experiment"), "plus", evaluates, "tune grid sweep"),
 )
 

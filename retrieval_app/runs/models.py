@@ -299,7 +299,7 @@ class QueryRun(models.Model):
         return f"{self.get_kind_display()} in {self.collection_name}: {self.query[:60]}"
 
     def get_absolute_url(self) -> str:
-        return reverse("retrieval:run", args=[self.id])
+        return reverse("evaluation:query-run", args=[self.id])
 
     @property
     def finished_at(self) -> datetime:

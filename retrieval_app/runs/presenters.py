@@ -203,7 +203,7 @@ def draw_citation(run: QueryRun, links: bool, citation: Mapping[str, Any]) -> Sa
 
 def _evidence_href(run: QueryRun, name: str, number: int) -> str:
     """Of the page of the run that shows what stands behind a citation or a result; "" while the run is not stored."""
-    return "" if run._state.adding else f"{reverse('retrieval:run', args=[run.pk])}?{name}={number}"
+    return "" if run._state.adding else f"{reverse('evaluation:query-run', args=[run.pk])}?{name}={number}"
 
 
 def _evidence_while_written(run: QueryRun, citation: Mapping[str, Any]) -> str:

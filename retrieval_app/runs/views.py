@@ -1,6 +1,6 @@
 """The list of the query runs, its filter as it stands in an address, and the same rows as a file.
 
-One query run under its tabs: the answer, the ranking; its trace and its evaluation are pages of the evaluation.
+What the page of one query run shows of its answer and around its views, and what can be done to it.
 
 The download of a receipt.
 """
@@ -24,9 +24,9 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
-from collections_app.access.context import current_access
+from collections_app.access.context import current_access, require
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import ASK, EVALUATE, READ, needs
 from collections_app.audit.services import Subject, record_event
@@ -143,64 +143,65 @@ def address_of_filter(requested: Mapping[str, Any]) -> str:
 
 
 BASELINE = "baseline-run"  # of the person
-# view, label, what it needs of those that may read the run
-TABS: tuple[tuple[str, Any, Permission | None], ...] = (
-    ("retrieval:run", gettext_lazy("Answer"), None),
-    ("retrieval:run-ranking", gettext_lazy("Why"), None),
-    ("evaluation:run-trace", gettext_lazy("Trace"), None),
-    ("evaluation:run-score", gettext_lazy("Test"), EVALUATE),
+# what the address names in `view`, label, what it needs of those that may read the run
+VIEWS: tuple[tuple[str, Any, Permission | None], ...] = (
+    ("", gettext_lazy("Answer"), None),
+    ("ranking", gettext_lazy("Why"), None),
+    ("trace", gettext_lazy("Trace"), None),
+    ("evaluation", gettext_lazy("Test"), EVALUATE),
 )
-SHOWN_EVIDENCE = ("citation", "result")  # what the address of a run names of it, in every tab
+SHOWN_EVIDENCE = ("citation", "result")  # what the address of a run names of it, in every view
 
 
 def find_run(run_id: uuid.UUID) -> QueryRun:
     return get_object_or_404(QueryRun.objects.select_related("user"), pk=run_id)
 
 
-def frame_of_run(request: PageRequest, run: QueryRun, tab: str) -> dict[str, Any]:
-    """What retrieval/run_layout.html shows around a tab. tab: the name of its view, one of TABS.
+def frame_of_run(request: PageRequest, run: QueryRun, view: str) -> dict[str, Any]:
+    """What retrieval/run_layout.html shows around a view, one of VIEWS.
 
-    newer, older: the addresses of that tab of the runs beside it in the list that the address filters, "" at an end.
+    newer, older: the addresses of that view of the runs beside it in the list that the address filters, "" at an end.
     run_filter: that filter as it stands in addresses. baseline_href: the comparison with the run that was pinned.
-    Raises PermissionDenied for a tab that is not the reader's.
+    Raises PermissionDenied for a view that is not the reader's, Http404 for one that there is not.
     """
     access = current_access()
-    tabs = [(name, label) for name, label, needed in TABS if needed is None or access.may(needed, run.collection_id)]
-    if tab not in dict(tabs):
+    if view not in [name for name, *_ in VIEWS]:
+        raise Http404(f"a query run has no view {view!r}; it has {', '.join(name for name, *_ in VIEWS[1:])}")
+    views = [(name, label) for name, label, needed in VIEWS if needed is None or access.may(needed, run.collection_id)]
+    if view not in dict(views):
         raise PermissionDenied
     _, values = read_filter(request)
     evidence = {name: request.GET[name] for name in SHOWN_EVIDENCE if whole_number(request.GET.get(name))}
     rows = filtered_runs(values | {"environment": values["environment"] or run.environment})
     newer, older = rows.beside(run)
-    run_filter = address_of_filter(values)
     baseline = QueryRun.objects.filter(pk=read_setting(request.user, BASELINE)).only("id").first()
     lives = Collection.objects.live().filter(name=run.collection_name).exists()
     return {
         "run": run,
         "run_tabs": [
-            (_first_label(run, evidence) if name == "retrieval:run" else label, address_of_tab(run, name))
-            for name, label in tabs
+            (
+                label if name else _first_label(run, evidence),
+                run.get_absolute_url() + address_of_filter({"view": name} | values | evidence),
+                name == view,
+            )
+            for name, label in views
         ],
-        "run_tab": address_of_tab(run, tab),
-        "tab_query": address_of_filter(values | evidence),
         "collection_lives": lives,
         "playground_href": address_of_run(run) if lives else "",
-        "run_filter": run_filter,
+        "run_filter": address_of_filter(values),
         "is_baseline": baseline == run,
         "baseline_href": reverse("evaluation:compare-query-runs", args=[run.pk, baseline.pk])
         if baseline is not None and baseline != run
         else "",
-        "newer": newer and (newer.query, address_of_tab(newer, tab) + run_filter),
-        "older": older and (older.query, address_of_tab(older, tab) + run_filter),
+        **{
+            name: each and (each.query, each.get_absolute_url() + address_of_filter({"view": view} | values))
+            for name, each in (("newer", newer), ("older", older))
+        },
     }
 
 
 def _first_label(run: QueryRun, evidence: Mapping[str, str]) -> str:
     return gettext("Sources") if evidence else gettext("Results") if run.answer is None else gettext("Answer")
-
-
-def address_of_tab(run: QueryRun, tab: str) -> str:
-    return reverse(tab, args=[run.pk])
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,34 +236,19 @@ def find_evidence(request: PageRequest, run: QueryRun, rows: Sequence[SourceRow]
     return Evidence(row, f"{address}?{query}#cited", quote, passage)
 
 
-@needs(READ, ASK)
-@require_GET
-def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+def describe_answer(request: PageRequest, run: QueryRun) -> dict[str, Any]:
     """The answer with what it cites first, then the other results; of a search its results. With `find_evidence`."""
-    run = find_run(run_id)
     before = QueryRun.objects.filter(pk=run.replay_of).first() if run.replay_of else None
     context = describe_run(run) | ({"replay": Replayed(before, run)} if before else {})
     rows = context["rows"]
     cited = [row for row in rows if row.cited] if run.answer else rows
     context |= {"cited_rows": cited, "other_rows": [row for row in rows if row not in cited]}
-    context["evidence"] = find_evidence(request, run, rows)
-    return render_page(request, "retrieval/run.html", context | frame_of_run(request, run, "retrieval:run"))
+    return context | {"evidence": find_evidence(request, run, rows)}
 
 
-@needs(READ, ASK)
-@require_GET
-def show_ranking(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """The results with their place in every list, and by which settings they were ranked."""
-    run = find_run(run_id)
-    context = describe_run(run) | frame_of_run(request, run, "retrieval:run-ranking")
-    return render_page(request, "retrieval/run_ranking.html", context)
-
-
-@needs(ASK)
-@require_POST
-def replay_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+def replay_run(request: PageRequest, run: QueryRun) -> HttpResponse:
     """Run the stored plan and question again; the new run's page says what differs."""
-    run = get_object_or_404(QueryRun, pk=run_id)
+    require(ASK, run.collection_id)
     try:
         again = search_again(run, channel=QueryRun.Channel.PAGE, user=request.user)
     except (ServiceError, RagdError) as error:
@@ -271,15 +257,11 @@ def replay_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     return redirect(again if again.pk else run)
 
 
-@needs(READ)
-@require_POST
-def pin_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+def pin_run(request: PageRequest, run: QueryRun) -> str:
     """The run as the person's baseline, which other runs offer to be compared with; once more: none any longer."""
-    run = find_run(run_id)
     is_pinned = read_setting(request.user, BASELINE) == str(run.pk)
     keep_setting(request.user, BASELINE, None if is_pinned else str(run.pk))
-    messages.success(request, gettext("Baseline removed.") if is_pinned else gettext("Pinned as baseline."))
-    return redirect(run)
+    return gettext("Baseline removed.") if is_pinned else gettext("Pinned as baseline.")
 
 
 @needs(READ)

@@ -158,6 +158,15 @@ on("click", "dialog", (dialog, event) => {
     else history.pushState({ drawer: 1 }, "", link.href);
   });
 
+  // a place within the evidence: to follow it would take the evidence out of the address
+  on("click", "#drawer a[href^='#']", (link, event) => {
+    const place = isBeside() && isPlainClick(event) && find(`#${CSS.escape(link.hash.slice(1))}`, panel);
+    if (!place) return;
+    event.preventDefault();
+    place.closest("details:not([open])")?.setAttribute("open", "");
+    place.scrollIntoView({ block: "center" });
+  });
+
   panel.addEventListener("close", () => {
     const wasBeside = isBeside();
     delete panel.dataset.evidence;

@@ -90,13 +90,11 @@ class Place:
         }  # fmt: skip
         for start, pk in {
             "evaluation/runs/": self.runs[0].pk,
-            "evaluation/board/runs/": self.runs[0].pk,
             "evaluation/board/sets/": self.golden_set.pk,
             "evaluation/sets/": self.golden_set.pk,
             "evaluation/experiments/": self.experiment.pk,
             "evaluation/review/": self.task.pk,
             "people/groups/": self.group.pk,
-            "people/roles/": self.grant.pk,
             "collections/<str:name>/sources/": self.source.pk,
             "people/<": self.keeper_id,
             "chat/assistants/": self.assistant.pk,

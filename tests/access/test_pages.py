@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 OF_SERVER = {
     "collections:model-edit", "collections:model-delete", "collections:model-test", "collections:audit-event",
     "collections:key-rotate", "collections:key-revoke", "collections:help-page", "evaluation:new-alert-rule",
-    "evaluation:alert-rule", "evaluation:webhook", "evaluation:delete-webhook", "operations:retention-period",
+    "evaluation:alert-rule", "evaluation:webhook", "operations:retention-period",
 }  # fmt: skip
 # what they show was not made, or cannot be made without more than a database
 NOTHING_TO_SHOW = {
@@ -33,7 +33,6 @@ NOTHING_TO_SHOW = {
     "collections:page-image",
     "collections:rollback",
     "evaluation:measured",
-    "evaluation:run-without",
     "retrieval:public-assistant",  # switched off
 }
 # included in pages

@@ -97,23 +97,25 @@ def test_pages_make_people_groups_and_roles_and_log_it(root: User, nature: Colle
     weak = {"username": "bob", "log_in": "password", "password": "123"}
     assert client.post("/people/new/", weak).status_code == 422
     assert client.post("/people/new/", {"username": "bob", "log_in": "password"}).status_code == 422
-    assert client.post("/people/groups/new/", {"name": "rangers"}).status_code == 302
+    assert client.post("/people/groups/", {"name": "rangers"}).status_code == 302
     rangers = Group.objects.get()
     made = {"username": "bob", "log_in": "sign_on", "groups": [rangers.pk]}
     assert client.post("/people/new/", made).status_code == 302
     assert client.post("/people/new/", made).status_code == 409
     bob = User.objects.get(username="bob")
     assert not bob.has_usable_password() and list(bob.groups.all()) == [rangers]
-    role = {"role": "curator", "collection": "nature"}
-    assert client.post(f"/people/{bob.pk}/roles/", role).status_code == 302
-    assert client.post(f"/people/groups/{rangers.pk}/roles/", {"role": "viewer", "collection": ""}).status_code == 302
+    role = {"do": "role", "role": "curator", "collection": "nature"}
+    assert client.post(f"/people/{bob.pk}/", role).status_code == 302
+    assert client.post(f"/people/groups/{rangers.pk}/", role | {"role": "viewer", "collection": ""}).status_code == 302
     assert access_of_user(bob).may(Permission.WRITE, nature.pk) and access_of_user(bob).may(Permission.READ)
     assert texts(client.get("/people/"), "tbody th a") == ["bob", "root"]
     assert client.get("/people/groups/").status_code == 200
-    client.post(f"/people/groups/{rangers.pk}/members/", {"members": []})
+    client.post(f"/people/groups/{rangers.pk}/", {"do": "members", "members": []})
     assert not access_of_user(bob).may(Permission.READ)
-    client.post(f"/people/roles/{bob.role_grants.get().pk}/remove/")
-    client.post(f"/people/{bob.pk}/active/", {"active": "0"})
+    taken = {"do": "revoke", "grant": bob.role_grants.get().pk}
+    assert client.post(f"/people/{root.pk}/", taken).status_code == 404
+    client.post(f"/people/{bob.pk}/", taken)
+    client.post(f"/people/{bob.pk}/", {"do": "active", "active": "0"})
     bob.refresh_from_db()
     assert not bob.is_active and not bob.role_grants.exists()
     assert texts(client.get("/people/?state=inactive"), "tbody th a") == ["bob"]
@@ -128,7 +130,7 @@ def test_people_are_for_administrators_of_all_collections(ada: User, root: User,
     client = client_of(ada)
     for address in ("/people/", "/people/new/", f"/people/{ada.pk}/", "/people/groups/"):
         assert client.get(address).status_code == 403
-    assert client.post(f"/people/{ada.pk}/roles/", {"role": "administrator", "collection": ""}).status_code == 403
+    assert client.post(f"/people/{ada.pk}/", {"do": "role", "role": "administrator"}).status_code == 403
     with using_access(access_of_user(ada)):
         for change in (
             lambda: people.grant(ada, Role.ADMINISTRATOR),
@@ -166,14 +168,14 @@ def test_sharing_is_for_administrators_of_the_collection(ada: User, nature: Coll
     User.objects.create_user("bob2", first_name="Bob", last_name="Marsh")
     assert wrong_fields(client.post(address, {"holder": "Bob Marsh", "role": "viewer"})) == ["holder"]
     assert client.get(f"/people/new/?collection={nature.name}").status_code == 403
-    assert tones(client.post(address, {"open_role": "viewer"}, follow=True)) == ["good"]
+    assert tones(client.post(address, {"do": "open", "open_role": "viewer"}, follow=True)) == ["good"]
     nature.refresh_from_db()
     assert nature.open_role == "viewer"
-    client.post(f"{address}{bob.role_grants.get().pk}/remove/")
+    client.post(address, {"do": "revoke", "grant": bob.role_grants.get().pk})
     assert not bob.role_grants.exists()
     other = create_collection(name="other")
     foreign, _ = people.grant(bob, Role.VIEWER, other)
-    assert client.post(f"{address}{foreign.pk}/remove/").status_code == 404
+    assert client.post(address, {"do": "revoke", "grant": foreign.pk}).status_code == 404
     assert client.post("/collections/other/sharing/", {"holder": "ada", "role": "viewer"}).status_code == 404
 
 

@@ -16,7 +16,7 @@ from tests.addresses import URLS, rule_named
 # POST of these changes nothing that others see: they compute, download, or are the reader's own
 ONLY_READING = {
     "collections:filter-builder", "collections:filter-completions", "collections:folders", "evaluation:impact",
-    "evaluation:golden-of-chunk", "evaluation:golden-of-document", "evaluation:document-traces", "retrieval:pin-run",
+    "evaluation:golden-of-chunk", "evaluation:golden-of-document", "evaluation:document-traces", "evaluation:query-run",
     "evaluation:spans-export", "retrieval:run-log", "retrieval:receipt", "retrieval:chat-export",
 }  # fmt: skip
 

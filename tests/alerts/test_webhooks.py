@@ -155,10 +155,10 @@ def test_alerts_are_sent_by_mail(smtp_server: SmtpServer, settings: Any, admin_c
     settings.EMAIL_PORT = 1
     assert send_test(row).state == "failed"
     form = {"name": "others", "url": "mailto:nobody", "is_enabled": "on"}
-    assert wrong_fields(admin_client.post("/alerts/webhooks/new/", form)) == ["url"]
+    assert wrong_fields(admin_client.post("/alerts/webhooks/0/", form)) == ["url"]
     settings.EMAIL_HOST = ""
     form["url"] = "mailto:ops@example.org"
-    assert wrong_fields(admin_client.post("/alerts/webhooks/new/", form)) == ["url"] and Webhook.objects.count() == 1
+    assert wrong_fields(admin_client.post("/alerts/webhooks/0/", form)) == ["url"] and Webhook.objects.count() == 1
 
 
 def test_a_test_message_says_what_came_back_and_addresses_are_guarded(web_server: WebServer, settings: Any) -> None:
@@ -201,7 +201,7 @@ def test_the_signing_key_is_encrypted_and_follows_a_new_server_key(web_server: W
 
 def test_the_pages_from_the_first_webhook_to_a_delivery(visitor: Client, web_server: WebServer) -> None:
     web_server.pages["/hook"] = Page(status=200)
-    made = visitor.post("/alerts/webhooks/new/", {"name": "ops", "url": web_server.url("/hook"), "is_enabled": "on"})
+    made = visitor.post("/alerts/webhooks/0/", {"name": "ops", "url": web_server.url("/hook"), "is_enabled": "on"})
     [key] = texts(made, "#signing-key")
     row = Webhook.objects.get()
     assert decrypt(row.secret) == key and made["Cache-Control"] == "no-store"
@@ -218,7 +218,7 @@ def test_the_pages_from_the_first_webhook_to_a_delivery(visitor: Client, web_ser
     for address in ("/", "/operations/"):
         assert len(texts(visitor.get(address), '.banner[data-alert="workers"]')) == 1
     assert len(texts(visitor.get("/alerts/"), 'tr[data-alert="workers"]')) == 1
-    visitor.post(f"{page}delete/")
+    visitor.post(page, {"do": "delete"})
     assert not Operation.objects.filter(kind="delivery").exists()
     actions = AuditEvent.objects.filter(subject_kind="webhook").order_by("id").values_list("action", flat=True)
     assert list(actions) == ["webhook.add", "webhook.change", "webhook.delete"]

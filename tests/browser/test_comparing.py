@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
 from ragd.types import RetrievePlan
 from tests.browser.conftest import Visit
 from tests.evaluation.made_runs import make_run
+
+if TYPE_CHECKING:
+    from collections_app.models import Collection
 
 
 def test_from_an_experiment_to_its_comparison_to_one_question(visit: Visit) -> None:
@@ -69,3 +72,40 @@ def test_what_decides_is_read_on_a_phone_without_scrolling(visit: Visit) -> None
     table = page.get_by_role("group", name="What decides")
     expect(table.get_by_role("row")).to_have_count(8)  # head, primary, two guardrails, four of usage
     assert table.evaluate("it => it.scrollWidth - it.clientWidth") == 0
+
+
+def test_the_questions_of_a_run_open_beside_its_cards(visit: Visit, nature: Collection) -> None:
+    """Shut in turn by Escape and by Back; the arrows go from card to card."""
+    from evaluation_app.golden.edits import add_question
+    from evaluation_app.golden.sets import create_set
+    from evaluation_app.runs.lifecycle import RunRequest, start_run
+
+    golden_set = create_set("wild", "nature")
+    for question in ("Which tree is the tallest?", "Where does the Nile flow?", "What does whale number 7 sing?"):
+        add_question(golden_set, {"question": question, "expected_answer": "The coast redwood."})
+    run = start_run(golden_set, RunRequest(plan=RetrievePlan()))
+
+    page = visit.go(run.get_absolute_url())
+    cards, panel = page.locator("[data-evidence=question]"), page.locator("#drawer")
+    cards.first.click()
+    for part in ("#answer", "#expected-answer", "#context .passage-block", "#scores"):
+        expect(panel.locator(part).first).to_be_visible()
+    asked = cards.all_inner_texts()
+    expect(panel.locator("h2").first).to_have_text(asked[0])
+    assert visit.faults() == []
+    cited = panel.locator("#answer a[href^='#s-']").first
+    cited.click()
+    expect(panel.locator(str(cited.get_attribute("href")))).to_be_in_viewport()
+    for key, at in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1)):
+        page.keyboard.press(key)
+        expect(panel.locator("h2").first).to_have_text(asked[at])
+        expect(cards.nth(at)).to_have_attribute("aria-current", "true")
+    page.keyboard.press("Escape")
+    expect(panel).to_be_hidden()
+    expect(page).to_have_url(visit.base + run.get_absolute_url())
+    visit.go("/evaluation/")
+    cards.first.click()
+    expect(panel.locator("#answer")).to_be_visible()
+    page.go_back()
+    expect(panel).to_be_hidden()
+    expect(page).to_have_url(re.compile("/evaluation/$"))

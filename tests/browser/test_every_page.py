@@ -136,9 +136,9 @@ def addresses_of(nature: Collection) -> list[str]:
         "/activity/",
         f"/runs/{answered.pk}/",
         f"/runs/{failed.pk}/",
-        f"/runs/{answered.pk}/ranking/",
-        f"/runs/{answered.pk}/trace/",
-        f"/runs/{answered.pk}/evaluation/",
+        f"/runs/{answered.pk}/?view=ranking",
+        f"/runs/{answered.pk}/?view=trace",
+        f"/runs/{answered.pk}/?view=evaluation",
         f"/runs/{answered.pk}/compare/{abstained.pk}/",
         "/evaluation/",
         "/traces/",
@@ -187,7 +187,7 @@ def addresses_of_evaluation() -> list[str]:
     address, both = f"/evaluation/runs/{newer.pk}/", f"?base={older.pk}&other={newer.pk}"
     return [
         "/evaluation/runs/", "/evaluation/runs/new/", f"{address}?metrics=all", f"{address}items/0/?metrics=all",
-        f"/evaluation/sets/{golden_set.pk}/bands/?fit=1", f"/evaluation/compare/{both}",
+        f"/evaluation/sets/{golden_set.pk}/settings/?view=thresholds&fit=1", f"/evaluation/compare/{both}",
         f"/evaluation/compare/questions/0/{both}", f"/evaluation/experiments/{experiment.pk}/", "/evaluation/board/",
         f"/evaluation/board/?run={newer.pk}", "/evaluation/review/", "/evaluation/review/agreement/",
         f"/evaluation/review/{ReviewTask.objects.all()[0].pk}/",

@@ -163,8 +163,8 @@ def ask_and_read(visit: Visit, hands: Hands) -> None:
     hands.press(page.get_by_role("link", name="Open run"))
     page.wait_for_url("**/runs/*/")
     for tab in ("ranking", "trace", "evaluation"):
-        hands.press(page.locator(f".tabs a[href$='/{tab}/']"))
-        page.wait_for_url(f"**/{tab}/")
+        hands.press(page.locator(f".tabs a[href*='view={tab}']"))
+        page.wait_for_url(f"**/?view={tab}*")
         hands.go_round()
 
 

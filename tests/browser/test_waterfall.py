@@ -101,7 +101,7 @@ def test_a_waterfall_is_walked_through(visit: Visit, nature: Collection) -> None
     expect(page).to_have_url(re.compile(rf"/traces/{TRACE}/spans/chat%20gpt/\?tab=openinference#attributes$"))
     page.keyboard.press("Escape")
     expect(page.locator("#drawer")).not_to_be_visible()
-    expect(page).to_have_url(re.compile(f"/runs/{run.pk}/trace/$"))
+    expect(page).to_have_url(re.compile(f"/runs/{run.pk}/\\?view=trace$"))
 
     visit.look("light", 1360)
     page.locator(".wf-row a", has_text="chat gpt").click()

@@ -95,12 +95,6 @@ def test_the_interval_holds_the_true_mean_in_19_of_20_samples() -> None:
     assert inside / 400 >= 0.93
 
 
-@pytest.fixture
-def ada(django_user_model: Any) -> User:
-    user: User = django_user_model.objects.create_superuser("ada")
-    return user
-
-
 def answered(number: int, *, changed: int = 0) -> EvaluationRun:
     """Half of the answers are right by the judge; the first `changed` ones are other texts."""
     items = {

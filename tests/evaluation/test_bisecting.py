@@ -261,14 +261,14 @@ def test_the_page_finds_it_and_takes_it_back(
     opened = client.get(address).context
     assert (opened["stored"], opened["runs"]) == (None, [good_item.run])
     for good in ("no run", "x" * 36, str(uuid4())):
-        assert client.post(f"{address}start/", {"good": good}).status_code == 302
+        assert client.post(address, {"do": "start", "good": good}).status_code == 302
     assert not Operation.objects.filter(kind="bisection").exists()
-    assert client.post(f"{address}start/").headers["Location"] == address
+    assert client.post(address, {"do": "start"}).headers["Location"] == address
     shown = client.get(address).context["report"]
     assert [event["doc_id"] for event in shown["events"]] == ["pump.md"]
-    client.post(f"{address}undo/", {"event": "0"})
+    client.post(address, {"do": "undo", "event": "0"})
     assert get_document(house, "pump.md").enabled
-    assert client.post(f"{address}undo/", {"event": "7"}).status_code == 302
+    assert client.post(address, {"do": "undo", "event": "7"}).status_code == 302
 
 
 def test_a_large_collection_is_searched_by_the_worker(

@@ -319,99 +319,93 @@ def test_quartiles_are_of_what_was_scored(make: Make) -> None:
     assert found == {"completeness": pytest.approx((0.3, 0.5, 0.7))}
 
 
-@pytest.fixture
-def visitor(django_user_model: Any) -> Client:
-    client = Client()
-    client.force_login(django_user_model.objects.create_superuser("ada"))
-    return client
-
-
-def test_the_page_shows_cards_and_takes_decisions(visitor: Client, make: Make, collection: Collection) -> None:
+def test_the_page_shows_cards_and_takes_decisions(admin_client: Client, make: Make, collection: Collection) -> None:
     run = make()
-    page = visitor.get("/evaluation/board/").content.decode()
+    page = admin_client.get("/evaluation/board/").content.decode()
     assert page.count('class="question-card"') == 3
     assert "2 questions" in page
     assert "completeness below 0.6" in page
     sent = {"question": QUESTIONS[1], "mode": "low_completeness", "decision": "resolve", "note": "<b>told</b>"}
-    answer = visitor.post(
+    answer = admin_client.post(
         f"/evaluation/board/sets/{run.golden_set_id}/cards/", sent | {"next": "/evaluation/board/?show=all"}
     )
     assert answer["Location"] == "/evaluation/board/?show=all"
-    page = visitor.get(f"/evaluation/board/?run={run.pk}&show=all").content.decode()
+    page = admin_client.get(f"/evaluation/board/?run={run.pk}&show=all").content.decode()
     assert "&lt;b&gt;told&lt;/b&gt;" in page
     assert page.count('class="question-card"') == 3
-    assert visitor.get("/evaluation/board/").content.decode().count('class="question-card"') == 2
+    assert admin_client.get("/evaluation/board/").content.decode().count('class="question-card"') == 2
 
 
-def test_one_click_tries_a_fix_and_leads_to_its_page(visitor: Client, make: Make, collection: Collection) -> None:
+def test_one_click_tries_a_fix_and_leads_to_its_page(admin_client: Client, make: Make, collection: Collection) -> None:
     base = make()
-    page = visitor.get("/evaluation/board/").content.decode()
-    assert f"/evaluation/board/runs/{base.pk}/fix/" in page
-    answer = visitor.post(f"/evaluation/board/runs/{base.pk}/fix/", {"mode": "retrieval_miss", "fix": "double_k"})
+    page = admin_client.get("/evaluation/board/").content.decode()
+    assert 'name="do" value="fix"' in page
+    answer = admin_client.post(
+        f"/evaluation/runs/{base.pk}/", {"do": "fix", "mode": "retrieval_miss", "fix": "double_k"}
+    )
     tried = EvaluationRun.objects.get(purpose="fix")
     assert answer["Location"] == tried.experiment.get_absolute_url()
-    shown = visitor.get(answer["Location"]).content.decode()
+    shown = admin_client.get(answer["Location"]).content.decode()
     assert f"/evaluation/compare/?base={base.pk}&amp;other={tried.pk}" in shown
     assert 'hx-trigger="every 2s"' in shown
-    assert visitor.get(f"/evaluation/experiments/{base.pk}/").status_code == 404
+    assert admin_client.get(f"/evaluation/experiments/{base.pk}/").status_code == 404
 
 
-def test_the_plan_of_a_fix_is_kept_for_the_collection(visitor: Client, make: Make, collection: Collection) -> None:
+def test_the_plan_of_a_fix_is_kept_for_the_collection(admin_client: Client, make: Make, collection: Collection) -> None:
     base = make()
     tried = make({}, base_run=base, plan=RetrievePlan(k=33))
     address = tried.experiment.get_absolute_url()
-    page = visitor.get(address).content.decode()
+    page = admin_client.get(address).content.decode()
     assert 'name="is_default"' in page
-    visitor.post(address, {"do": "save", "name": "wider", "is_default": "1"})
+    admin_client.post(address, {"do": "save", "name": "wider", "is_default": "1"})
     kept = default_plan(collection)
     assert kept is not None
     assert (kept.name, kept.retrieve_plan) == ("wider", RetrievePlan(k=33))
-    visitor.post(address, {"do": "save", "name": "a/b"})
+    admin_client.post(address, {"do": "save", "name": "a/b"})
     assert SavedPlan.objects.count() == 1
 
 
-def test_the_board_is_told_apart_from_an_empty_one(visitor: Client, make: Make, collection: Collection) -> None:
-    assert "empty-state" in visitor.get("/evaluation/board/").content.decode()
+def test_the_board_is_told_apart_from_an_empty_one(admin_client: Client, make: Make, collection: Collection) -> None:
+    assert "empty-state" in admin_client.get("/evaluation/board/").content.decode()
     make({})
-    assert "empty-state" in visitor.get("/evaluation/board/").content.decode()
-    assert visitor.get("/evaluation/board/?run=nonsense").status_code == 404
+    assert "empty-state" in admin_client.get("/evaluation/board/").content.decode()
+    assert admin_client.get("/evaluation/board/?run=nonsense").status_code == 404
 
 
 @pytest.mark.usefixtures("collection")
-def test_the_address_names_the_set(visitor: Client, make: Make, golden_set: GoldenSet) -> None:
+def test_the_address_names_the_set(admin_client: Client, make: Make, golden_set: GoldenSet) -> None:
     run = make()
     golden_set.name = "birds & co"
     golden_set.save()
     trees = GoldenSet.objects.create(name="trees", collection_name="nature")
     make(golden_set=trees)
-    page = visitor.get("/evaluation/board/", {"set": "birds & co"})
+    page = admin_client.get("/evaluation/board/", {"set": "birds & co"})
     assert page.context["run"] == run
     assert has(page, '#id_set option[value="birds & co"][selected]')
-    assert visitor.get("/evaluation/board/", {"set": str(golden_set.pk)}).context["run"] == run, "an earlier address"
-    assert visitor.get("/evaluation/board/", {"set": "nonsense"}).status_code == 404
+    assert admin_client.get("/evaluation/board/", {"set": "nonsense"}).status_code == 404
     GoldenQuestion.objects.create(golden_set=golden_set, question="Another?", expected_answer="Yes.")
-    start = attribute(visitor.get("/evaluation/board/", {"set": "birds & co"}), '.banner a[href*="new"]', "href")
-    assert start and visitor.get(start).status_code == 200
-    answer = visitor.post(f"/evaluation/board/sets/{golden_set.pk}/cards/", {})
+    start = attribute(admin_client.get("/evaluation/board/", {"set": "birds & co"}), '.banner a[href*="new"]', "href")
+    assert start and admin_client.get(start).status_code == 200
+    answer = admin_client.post(f"/evaluation/board/sets/{golden_set.pk}/cards/", {})
     assert answer["Location"] == "/evaluation/board/?set=birds+%26+co"
 
 
-def test_the_table_of_modes_and_the_bands_are_pages(visitor: Client, golden_set: GoldenSet) -> None:
-    assert "completeness below 0.6" in visitor.get("/evaluation/board/modes/").content.decode()
-    address = f"/evaluation/sets/{golden_set.pk}/bands/"
-    shown = visitor.get(address)
+def test_the_table_of_modes_and_the_bands_are_pages(admin_client: Client, golden_set: GoldenSet) -> None:
+    assert "completeness below 0.6" in admin_client.get("/evaluation/board/modes/").content.decode()
+    address = f"/evaluation/sets/{golden_set.pk}/settings/?view=thresholds"
+    shown = admin_client.get(address)
     assert shown.status_code == 200 and f"/evaluation/sets/{golden_set.pk}/versions/" in shown.content.decode()
-    assert visitor.post(address, {"completeness_good": "0.5"}).status_code == 422
-    assert visitor.post(address, {"completeness_good": "0.2", "completeness_poor": "0.5"}).status_code == 422
-    assert visitor.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2"}).status_code == 302
+    assert admin_client.post(address, {"completeness_good": "0.5"}).status_code == 422
+    assert admin_client.post(address, {"completeness_good": "0.2", "completeness_poor": "0.5"}).status_code == 422
+    assert admin_client.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2"}).status_code == 302
     golden_set.refresh_from_db()
     assert golden_set.bands == {"completeness": [0.5, 0.2]}
 
 
-def test_new_bands_can_be_applied_to_the_newest_run(visitor: Client, make: Make, golden_set: GoldenSet) -> None:
+def test_new_bands_can_be_applied_to_the_newest_run(admin_client: Client, make: Make, golden_set: GoldenSet) -> None:
     run = make()
-    address = f"/evaluation/sets/{golden_set.pk}/bands/"
-    assert "0.30 to 0.70" in visitor.get(address).content.decode()
-    answer = visitor.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2", "again": "1"})
+    address = f"/evaluation/sets/{golden_set.pk}/settings/?view=thresholds"
+    assert "0.30 to 0.70" in admin_client.get(address).content.decode()
+    answer = admin_client.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2", "again": "1"})
     assert answer["Location"] == f"/evaluation/board/?run={run.pk}"
     assert placed(run)["low_completeness"] == [1]

@@ -33,12 +33,6 @@ def run(house: Collection) -> QueryRun:
     return ask(QueryRequest(house, QUESTION, RetrievePlan(k=3), "api"))
 
 
-@pytest.fixture
-def ada(django_user_model: Any) -> User:
-    user: User = django_user_model.objects.create_superuser("ada")
-    return user
-
-
 def test_feedback_keeps_the_answer_as_it_was_read_and_replaces_what_the_same_person_said(
     run: QueryRun, ada: User
 ) -> None:
@@ -91,7 +85,7 @@ def test_feedback_is_no_review_of_the_queue(client: Client, run: QueryRun, ada: 
     client.force_login(ada)
     address = reverse("evaluation:review-task", args=[task.pk])
     for answered in (client.get(address), client.post(address, {"correctness": "0.5"})):
-        assert (answered.status_code, answered["Location"]) == (302, reverse("retrieval:run", args=[run.pk]))
+        assert (answered.status_code, answered["Location"]) == (302, reverse("evaluation:query-run", args=[run.pk]))
     assert Review.objects.count() == 1
     assert client.get(reverse("evaluation:review-agreement")).context["agreement"].reviews == 0
 
@@ -156,7 +150,7 @@ def test_the_page_takes_feedback_with_and_without_script(client: Client, run: Qu
     client.force_login(ada)
     address = reverse("evaluation:feedback", args=[run.pk])
     posted = client.post(address, {"correct": "no", "correction": "Unplug it."})
-    assert (posted.status_code, posted["Location"]) == (302, reverse("retrieval:run", args=[run.pk]))
+    assert (posted.status_code, posted["Location"]) == (302, reverse("evaluation:query-run", args=[run.pk]))
     assert client.post(address, {"correct": "yes"}, headers={"HX-Request": "true"})["Location"] == address
     assert feedback_of(run.pk)[0].verdicts == {"correctness": 1.0}
     assert client.post(address, {}).status_code == 422

@@ -210,32 +210,25 @@ def test_the_outcome_of_a_fix_is_one_table(make: Make) -> None:
     assert outcome.against.verdict.kind == "better"
 
 
-@pytest.fixture
-def visitor(django_user_model: Any) -> Client:
-    client = Client()
-    client.force_login(django_user_model.objects.create_superuser("ada"))
-    return client
-
-
 @pytest.mark.parametrize(("right", "is_better"), [(18, True), (5, False)])
 def test_discard_is_suggested_where_a_fix_is_not_better(
-    visitor: Client, make: Make, right: int, is_better: bool
+    admin_client: Client, make: Make, right: int, is_better: bool
 ) -> None:
     run = tried(make, make(5), right, "wrong_answer", "rerank")
-    response = visitor.get(run.experiment.get_absolute_url())
+    response = admin_client.get(run.experiment.get_absolute_url())
     html = response.content.decode()
     assert response.context["is_better"] is is_better
     discard, keep = html.index('value="discard"'), html.index('name="decision" value="save"')
     assert (keep < discard) is is_better, "what is suggested stands first"
 
 
-def test_who_kept_or_discarded_a_fix_is_kept(visitor: Client, make: Make, collection: Collection) -> None:
+def test_who_kept_or_discarded_a_fix_is_kept(admin_client: Client, make: Make, collection: Collection) -> None:
     run = tried(make, make(5), 18, "wrong_answer", "rerank")
     address = run.experiment.get_absolute_url()
-    visitor.post(address, {"do": "save", "decision": "discard"})
+    admin_client.post(address, {"do": "save", "decision": "discard"})
     found = Experiment.objects.get(runs=run)
-    assert (found.outcome, found.decided_by, found.saved_as, found.grid["fix"]) == ("discarded", "ada", "", "rerank")
-    visitor.post(address, {"do": "save", "decision": "save", "name": "reranked", "is_default": "1"})
+    assert (found.outcome, found.decided_by, found.saved_as, found.grid["fix"]) == ("discarded", "admin", "", "rerank")
+    admin_client.post(address, {"do": "save", "decision": "save", "name": "reranked", "is_default": "1"})
     found.refresh_from_db()
     assert (found.outcome, found.saved_as, found.is_default) == ("kept", "reranked", True)
     assert found.decided_at is not None
@@ -248,15 +241,15 @@ MODES = {
 }  # fmt: skip
 
 
-def test_the_page_opens_on_the_newest_finished_run(visitor: Client, make: Make, golden_set: GoldenSet) -> None:
+def test_the_page_opens_on_the_newest_finished_run(admin_client: Client, make: Make, golden_set: GoldenSet) -> None:
     finished = make(0, MODES)
     going = make(0, MODES, state="running")
     make(0, MODES, purpose="fix", base_run=finished)
     assert newest_run([golden_set]) == finished
-    response = visitor.get("/evaluation/board/")
+    response = admin_client.get("/evaluation/board/")
     assert response.context["run"] == finished
     html = response.content.decode()
     assert html.count('class="question-card"') == 5 and "Answer 2." in html and "Expected" in html
-    assert visitor.get(f"/evaluation/board/?run={going.pk}").context["run"] == going
+    assert admin_client.get(f"/evaluation/board/?run={going.pk}").context["run"] == going
     EvaluationRun.objects.exclude(pk=going.pk).delete()
     assert newest_run([golden_set]) == going

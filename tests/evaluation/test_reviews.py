@@ -28,11 +28,6 @@ SECRET = 0.4321  # a judge's score that must not be on a page before the person 
 
 
 @pytest.fixture
-def ada(django_user_model: Any) -> User:
-    return django_user_model.objects.create_superuser("ada")
-
-
-@pytest.fixture
 def bob(django_user_model: Any) -> User:
     return django_user_model.objects.create_superuser("bob")
 

@@ -282,7 +282,7 @@ def test_the_pages_show_what_was_calibrated_and_what_a_run_was_thought_to_be(cli
     shown = client.get(page).content.decode()
     assert "corrective step on" in shown and "house questions" in shown and "correct from 90.0 %" in shown
     run = ask(house, "planetary orbits computed numerically yesterday", corrective=None)
-    shown = client.get(f"/runs/{run.pk}/ranking/").content.decode()
+    shown = client.get(f"/runs/{run.pk}/?view=ranking").content.decode()
     assert "the results are unlikely to contain the answer" in shown and run.retrieved_ids[0] in shown
     client.post(page, {"do": "forget"})
     assert not Calibration.objects.exists()

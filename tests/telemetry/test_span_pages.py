@@ -129,7 +129,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     priced.update(cost_usd=0.00795)
     assert "$0.00795" in read(visitor, f"/runs/{first.pk}/")
 
-    part = read(visitor, f"/runs/{middle.pk}/trace/", "waterfall")
+    part = read(visitor, f"/runs/{middle.pk}/?view=trace", "waterfall")
     assert "rag.pipeline house" in part
     assert "garden" not in part
     span = Span.objects.get(name__startswith="rag.retrieve", run_id=middle.pk)

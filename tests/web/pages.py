@@ -11,6 +11,22 @@ def tree(response: Any) -> LexborHTMLParser:
     return LexborHTMLParser(response.content.decode())
 
 
+def text(response: Any) -> str:
+    """The whole page as it is sent."""
+    return str(response.content.decode())
+
+
+def whole(response: Any, status: int = 200) -> str:
+    """As `text`, of a page with that status."""
+    assert response.status_code == status, text(response)[:400]
+    return text(response)
+
+
+def text_of(response: Any) -> str:
+    """As `text`, on one line."""
+    return " ".join(text(response).split())
+
+
 def texts(response: Any, selector: str) -> list[str]:
     """The text of each element that matches, with single spaces, in the order of the page."""
     return [" ".join(node.text().split()) for node in tree(response).css(selector)]

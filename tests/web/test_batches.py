@@ -8,13 +8,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.web.pages import has, is_empty, states, toasts, tones
+from tests.web.pages import has, is_empty, states, text, toasts, tones
 
 pytestmark = pytest.mark.usefixtures("bound")
-
-
-def text(response: Any) -> str:
-    return str(response.content.decode())
 
 
 @pytest.fixture

@@ -27,15 +27,11 @@ from retrieval_app.models import ChatMessage, ChatThread, QueryRun
 from retrieval_app.search import query_pipeline
 from tests.fakes.faults import cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server
-from tests.web.pages import attribute, has, texts, tones, tree
+from tests.web.pages import attribute, has, text, texts, tones, tree
 
 __all__ = ["openai_server"]
 pytestmark = pytest.mark.usefixtures("module_nature")
 QUESTION = "Which animal is the largest?"
-
-
-def text(response: Any) -> str:
-    return str(response.content.decode())
 
 
 def test_without_a_collection_one_adds_files(visitor: Client) -> None:
@@ -111,7 +107,7 @@ def test_a_typed_filter_reaches_the_plan_and_comes_back(visitor: Client, ask: Ca
             {"field": "tags", "op": "eq", "value": "nature"},
         ]
     }
-    field = texts(visitor.get(f"/runs/{run.pk}/ranking/"), "dd.mono")
+    field = texts(visitor.get(f"/runs/{run.pk}/?view=ranking"), "dd.mono")
     assert "metadata.year >= 2024 and tags = 'nature'" in field
     html = text(visitor.get(f"/chat/?run={run.pk}", follow=True))
     assert "metadata.year &gt;= 2024 and tags = &#x27;nature&#x27;" in html
@@ -141,7 +137,7 @@ def test_the_seldom_knobs_reach_the_plan_and_come_back(visitor: Client, ask: Cal
     assert '<option value="window" selected>' in html
     assert '<option value="builtin" selected>' in html
     assert "compressed" in html
-    page = text(visitor.get(f"/runs/{run.pk}/ranking/"))
+    page = text(visitor.get(f"/runs/{run.pk}/?view=ranking"))
     assert "vector 0.25, keyword 1.0" in page
     assert f"window, {run.compression['tokens_after']} of {run.compression['tokens_before']} words" in page
 
@@ -305,22 +301,22 @@ def test_a_replay_says_on_its_page_what_differs(
 ) -> None:
     from collections_app.documents.services import delete_documents
 
+    REPLAYS = 'input[name="do"][value="replay"]'
     collection = fill()
     run = ask(QUESTION)
-    assert f'action="/runs/{run.pk}/replay/"' in text(visitor.get(f"/runs/{run.pk}/"))
-    same = visitor.post(f"/runs/{run.pk}/replay/")
+    assert has(visitor.get(f"/runs/{run.pk}/"), REPLAYS)
+    same = visitor.post(f"/runs/{run.pk}/", {"do": "replay"})
     assert same.status_code == 302
     page = text(visitor.get(same["Location"]))
     assert 'data-same="true"' in page
     assert f'href="/runs/{run.pk}/"' in page
     delete_documents(collection, [run.results[0]["doc_id"]])
-    page = text(visitor.get(visitor.post(f"/runs/{run.pk}/replay/")["Location"]))
+    page = text(visitor.get(visitor.post(f"/runs/{run.pk}/", {"do": "replay"})["Location"]))
     assert 'data-same="false"' in page
     assert re.search(rf"{run.results[0]['doc_id']} · chunk \d+</th><td class=\"num\">1</td><td class=\"num\">–", page)
-    assert visitor.get(f"/runs/{run.pk}/replay/").status_code == 405
     delete_collection(collection)
-    assert "/replay/" not in text(visitor.get(f"/runs/{run.pk}/"))
-    refused = visitor.post(f"/runs/{run.pk}/replay/", follow=True)
+    assert not has(visitor.get(f"/runs/{run.pk}/"), REPLAYS)
+    refused = visitor.post(f"/runs/{run.pk}/", {"do": "replay"}, follow=True)
     assert tones(refused) == ["bad"]
 
 
@@ -487,25 +483,28 @@ def test_a_run_is_opened_under_four_tabs_the_answer_first(visitor: Client, ask: 
     base = f"/runs/{run.pk}/"
     marks = {
         "": ("div.answer", "#results li.source.cited", "details.more-sources li.source"),
-        "ranking/": ("#ranking tbody tr", "#plan-json"),
-        "trace/": ("[data-split] #waterfall", "[data-split] [data-pane]"),
-        "evaluation/": ("#run-score", "#golden-of-run"),
+        "view=ranking&": ("#ranking tbody tr", "#plan-json"),
+        "view=trace&": ("[data-split] #waterfall", "[data-split] [data-pane]"),
+        "view=evaluation&": ("#run-score", "#golden-of-run"),
     }
     for tab in marks:
-        page = visitor.get(f"{base}{tab}?kind=ask")
+        page = visitor.get(f"{base}?{tab}kind=ask")
         tabs = tree(page).css("nav.tabs a")
-        assert [node.attributes["href"] for node in tabs] == [f"{base}{name}?kind=ask" for name in marks]
+        assert [node.attributes["href"] for node in tabs] == [f"{base}?{name}kind=ask" for name in marks]
         assert [node.attributes["href"] for node in tabs if "aria-current" in node.attributes] == [
-            f"{base}{tab}?kind=ask"
+            f"{base}?{tab}kind=ask"
         ]
         found = {name for name, selectors in marks.items() if all(has(page, selector) for selector in selectors)}
         assert found == {tab}
-        assert attribute(page, 'a[rel="next"]', "href") == f"/runs/{older.pk}/{tab}?kind=ask"
+        assert attribute(page, 'a[rel="next"]', "href") == f"/runs/{older.pk}/?{tab}kind=ask"
         assert attribute(page, 'a[rel="next"]', "data-key") == "j"
         assert len(tree(page).css(".head .actions > .button")) == 2
     assert not has(visitor.get(f"{base}?kind=ask"), ".source .ranks .mono"), "ranks stand under Ranking"
-    ranks = [node.attributes["data-rank"] for node in tree(visitor.get(f"{base}ranking/")).css("#ranking tbody tr")]
+    ranks = [
+        node.attributes["data-rank"] for node in tree(visitor.get(f"{base}?view=ranking")).css("#ranking tbody tr")
+    ]
     assert ranks == [str(rank) for rank in range(1, len(run.results) + 1)]
+    assert visitor.get(f"{base}?view=nonsense").status_code == 404
 
 
 def test_two_runs_stand_beside_each_other_and_one_is_pinned(visitor: Client, ask: Callable[..., QueryRun]) -> None:
@@ -520,7 +519,7 @@ def test_two_runs_stand_beside_each_other_and_one_is_pinned(visitor: Client, ask
         )  # fmt: skip
         QueryRun.objects.filter(pk=run.pk).update(trace_id=str(number) * 32)
     assert not has(visitor.get(f"/runs/{after.pk}/"), 'a[href*="/compare/"]')
-    assert visitor.post(f"/runs/{before.pk}/pin/").status_code == 302
+    assert visitor.post(f"/runs/{before.pk}/", {"do": "pin"}).status_code == 302
     assert not has(visitor.get(f"/runs/{before.pk}/"), 'a[href*="/compare/"]'), "not with itself"
     address = attribute(visitor.get(f"/runs/{after.pk}/"), 'a[href*="/compare/"]', "href")
     assert address == f"/runs/{after.pk}/compare/{before.pk}/"
@@ -531,7 +530,7 @@ def test_two_runs_stand_beside_each_other_and_one_is_pinned(visitor: Client, ask
     assert bars == ["25.0%", "100.0%"], "one axis"
     assert "k" in [text.lower() for text in texts(page, "table th[scope=row]")]
     assert visitor.get(f"/runs/{after.pk}/compare/00000000-0000-4000-8000-000000000000/").status_code == 404
-    visitor.post(f"/runs/{before.pk}/pin/")
+    visitor.post(f"/runs/{before.pk}/", {"do": "pin"})
     assert not has(visitor.get(f"/runs/{after.pk}/"), 'a[href*="/compare/"]')
 
 

@@ -9,11 +9,7 @@ from urllib.parse import urlencode
 
 from django.test import Client
 
-from tests.web.pages import attribute, has, texts, toasts
-
-
-def text(response: Any) -> str:
-    return str(response.content.decode())
+from tests.web.pages import attribute, has, text, texts, toasts
 
 
 def test_the_list_leads_to_making_one(visitor: Client) -> None:

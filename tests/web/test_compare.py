@@ -9,7 +9,7 @@ from django.test import Client
 
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import make_run
-from tests.web.pages import is_empty
+from tests.web.pages import is_empty, text_of
 
 
 @pytest.fixture
@@ -30,10 +30,6 @@ def runs(db: None) -> tuple[Any, Any]:
 def address(*runs: Any, **values: str) -> str:
     others = "".join(f"&other={run.pk}" for run in runs[1:])
     return f"/evaluation/compare/?base={runs[0].pk}{others}" + "".join(f"&{key}={it}" for key, it in values.items())
-
-
-def text_of(response: Any) -> str:
-    return " ".join(response.content.decode().split())
 
 
 def test_a_comparison_tells_verdict_cause_and_the_worst_questions(visitor: Client, runs: tuple[Any, Any]) -> None:

@@ -13,17 +13,13 @@ from django.test import Client
 from collections_app.documents.edits import edit_document
 from collections_app.documents.services import get_document, ingest_text
 from collections_app.models import Document, DocumentRevision
-from tests.web.pages import attribute, has, texts, tones
+from tests.web.pages import attribute, has, text, texts, tones
 
 pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
 TABLE = "/collections/nature/"
 CHANGE = "/collections/nature/change/"
 WHALES = "whales.md"
-
-
-def text(response: Any) -> str:
-    return str(response.content.decode())
 
 
 def listed(html: str) -> list[str]:

@@ -41,7 +41,7 @@ def test_an_unknown_address(visitor: Client) -> None:
         ("/collections/nature/chunks/99/whales.md/", "Chunk 99 is not in document whales.md."),
         ("/collections/nature/revision/7/whales.md/", "It is not in document whales.md."),
         (f"/runs/{NOBODY}/", f"Query run {NOBODY} is not there."),
-        (f"/runs/{NOBODY}/trace/", f"Query run {NOBODY} is not there."),
+        (f"/runs/{NOBODY}/?view=trace", f"Query run {NOBODY} is not there."),
         ("/runs/RUN/compare/00000000-0000-4000-8000-000000000000/", f"Query run {NOBODY} is not there."),
         (f"/collections/nature/uploads/files/{NOBODY}/", f"Job {NOBODY} is not in collection nature."),
         (f"/collections/nature/uploads/{NOBODY}/", f"Upload {NOBODY} is not in collection nature."),

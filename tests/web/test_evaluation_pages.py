@@ -22,7 +22,7 @@ from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run
 from tests.web.conftest import make_collection
-from tests.web.pages import attribute, has, is_empty, numbers, texts
+from tests.web.pages import attribute, has, is_empty, numbers, texts, whole
 
 QUESTIONS = 12
 CONTEXT = [
@@ -127,11 +127,6 @@ def golden_set(module_runs: None, db: None, request: pytest.FixtureRequest) -> G
     return GoldenSet.objects.get(name="birds")
 
 
-def text(response: Any, status: int = 200) -> str:
-    assert response.status_code == status, response.content.decode()[:400]
-    return response.content.decode()
-
-
 def row_of(html: str, name: str) -> str:
     """The table row whose head is that measure."""
     return next(row for row in re.findall(r"<tr.*?</tr>", html, re.DOTALL) if f">{name}" in row.partition("</th>")[0])
@@ -148,12 +143,12 @@ def test_the_dashboard_tells_what_to_do_without_sets_and_without_runs(visitor: C
     Collection.objects.update(name="other")
     assert is_empty(visitor.get("/evaluation/"))
     GoldenSet.objects.create(name="new", collection_name="nature")
-    html = text(visitor.get("/evaluation/"))
+    html = whole(visitor.get("/evaluation/"))
     assert "empty-state" in html and "deleted" in html
 
 
 def test_the_dashboard_shows_the_newest_run_against_the_baseline(visitor: Client, runs: list[EvaluationRun]) -> None:
-    html = text(visitor.get("/evaluation/"))
+    html = whole(visitor.get("/evaluation/"))
     newest = runs[2].summary["measures"]["completeness"]
     assert newest["scored"] == QUESTIONS - 1
     panel = html[html.index('<h3 title="share of the relevant context that the answer uses') :]
@@ -226,8 +221,8 @@ def test_an_experiment_is_neither_headline_nor_trend(
     ]
     assert texts(page, "#experiments tbody th a") == ["an experiment"]
     assert texts(page, "#runs tbody th a") == ["try 2", "try 1", "try 0"]
-    assert f"other={tried.pk}" not in text(page)
-    assert f"/evaluation/runs/{tried.pk}/" not in text(visitor.get("/evaluation/last/"))
+    assert f"other={tried.pk}" not in whole(page)
+    assert f"/evaluation/runs/{tried.pk}/" not in whole(visitor.get("/evaluation/last/"))
 
 
 def test_without_a_run_of_what_serves_the_dashboard_offers_one(visitor: Client, golden_set: GoldenSet) -> None:
@@ -265,17 +260,17 @@ def test_a_wrong_address_of_the_dashboard_shows_no_other_figures(
 
 
 def test_a_trend_is_cut_where_the_questions_changed(visitor: Client, runs: list[EvaluationRun]) -> None:
-    assert 'class="cut"' not in text(visitor.get("/evaluation/")).replace("score-legend", "")
+    assert 'class="cut"' not in whole(visitor.get("/evaluation/")).replace("score-legend", "")
     runs[2].set_digest = "e" * 64
     runs[2].save()
-    html = text(visitor.get("/evaluation/"))
+    html = whole(visitor.get("/evaluation/"))
     assert 'class="cut"' in html
     assert f"base={runs[0].pk}&amp;other={runs[2].pk}" not in html
     assert "baseline used another test set version" in html
 
 
 def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list[EvaluationRun]) -> None:
-    html = text(visitor.get("/evaluation/", {"group": "retrieval"}))
+    html = whole(visitor.get("/evaluation/", {"group": "retrieval"}))
     assert "Recall@10" in html and '<h3 title="share of the relevant' not in html
     other = GoldenSet.objects.create(name="empty", collection_name="nature")
     assert is_empty(visitor.get("/evaluation/", {"set": other.name}))
@@ -285,33 +280,33 @@ def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list
 def test_a_run_shows_each_mean_with_interval_band_coverage_and_threshold(
     visitor: Client, runs: list[EvaluationRun]
 ) -> None:
-    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/"))
+    html = whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/"))
     mean = runs[2].summary["measures"]["completeness"]
     row = row_of(html, "Completeness")
     assert f">{mean['value']:.2f}</a>" in row and 'data-band="fail"' in row, "below the document's 0.6"
     GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(bands={"completeness": [0.5, 0.4]})
-    assert 'data-band="pass"' in row_of(text(visitor.get(f"/evaluation/runs/{runs[2].pk}/")), "Completeness")
+    assert 'data-band="pass"' in row_of(whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/")), "Completeness")
     assert "11 of 12" in row and "1 unscorable, 0 errors" in row
     assert 'class="missed"' in row and "0.80" in row
     assert "1 threshold missed" in html
     assert "multi-hop" in html and "category=multi-hop" in html
     assert html.count('class="distribution"') == 0
-    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/", {"metrics": "all"}))
+    html = whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/", {"metrics": "all"}))
     assert html.count('class="distribution"') == 3, "recall, relevance, completeness; adherence has two values only"
 
 
 def test_every_number_of_a_run_opens_the_questions_behind_it(visitor: Client, runs: list[EvaluationRun]) -> None:
     address = f"/evaluation/runs/{runs[2].pk}/"
-    html = text(visitor.get(address, {"metrics": "all"}))
+    html = whole(visitor.get(address, {"metrics": "all"}))
     unscored = re.search(r'href="([^"]+score=unscored[^"]*)"', row_of(html, "Completeness"))
     assert unscored is not None
-    assert questions_in(text(visitor.get(unscored[1].replace("&amp;", "&")))) == [2]
+    assert questions_in(whole(visitor.get(unscored[1].replace("&amp;", "&")))) == [2]
     bars = re.findall(r'<a href="([^"#]+)#questions" tabindex="-1"><title>([\d.]+) to ([\d.]+): (\d+)</title>', html)
     assert bars
     for href, _, _, count in bars:
-        assert len(questions_in(text(visitor.get(href.replace("&amp;", "&"))))) == int(count), href
+        assert len(questions_in(whole(visitor.get(href.replace("&amp;", "&"))))) == int(count), href
     mode = re.search(r'href="([^"#]+mode=low_completeness)#questions"', html)
-    assert mode is not None and questions_in(text(visitor.get(mode[1]))) == [0]
+    assert mode is not None and questions_in(whole(visitor.get(mode[1]))) == [0]
 
 
 @pytest.mark.parametrize(
@@ -329,7 +324,7 @@ def test_every_number_of_a_run_opens_the_questions_behind_it(visitor: Client, ru
 def test_questions_are_filtered_and_sorted_by_the_address(
     visitor: Client, runs: list[EvaluationRun], query: dict[str, str], expected: list[int]
 ) -> None:
-    assert questions_in(text(visitor.get(f"/evaluation/runs/{runs[2].pk}/", query))) == expected
+    assert questions_in(whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/", query))) == expected
 
 
 @pytest.mark.parametrize(
@@ -341,12 +336,12 @@ def test_a_wrong_filter_is_told_and_left_out(
 ) -> None:
     page = visitor.get(f"/evaluation/runs/{runs[2].pk}/?{query}")
     assert len(texts(page, '#questions .banner[role="alert"] p')) == count
-    assert len(questions_in(text(page))) == QUESTIONS
+    assert len(questions_in(whole(page))) == QUESTIONS
 
 
 def test_a_question_shows_marks_support_worth_and_ranks(visitor: Client, runs: list[EvaluationRun], fill: Any) -> None:
     fill(documents=2)
-    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/"))
+    html = whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/"))
     marks = dict(re.findall(r'id="s-(\w+)" data-mark="(\w+)"', html))
     assert marks == {"0a": "both", "0b": "used", "1a": "relevant", "1b": "neither"}
     assert "relevant and used, relevant 90%" in html
@@ -386,12 +381,12 @@ def test_a_question_shows_components_citations_and_both_ranks(visitor: Client, r
 def test_diagnostics_of_a_question_are_no_cause_of_failure(visitor: Client, runs: list[EvaluationRun]) -> None:
     address = f"/evaluation/runs/{runs[2].pk}/items/0/"
     page = visitor.get(address)
-    assert not has(page, "#modes") and len(texts(page, "#diagnostics li")) == 1
+    assert not has(page, "#wrong") and len(texts(page, "#diagnostics li")) == 1
     item = runs[2].items.get(position=0)
     item.modes = ["wrong_answer", "low_completeness"]
     item.save()
     page = visitor.get(address)
-    assert len(texts(page, "#modes li")) == 1 and len(texts(page, "#diagnostics li")) == 1
+    assert len(texts(page, "#wrong li")) == 1 and len(texts(page, "#diagnostics li")) == 1
     GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(
         bands={"completeness": [0.9, 0.8], "recall": [0.99, 0.98]}
     )
@@ -402,13 +397,13 @@ def test_diagnostics_of_a_question_are_no_cause_of_failure(visitor: Client, runs
 
 
 def test_a_question_knows_its_earlier_runs_and_its_neighbours(visitor: Client, runs: list[EvaluationRun]) -> None:
-    html = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/"))
+    html = whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/"))
     earlier = html[html.index('id="earlier"') :]
     assert f"/evaluation/runs/{runs[0].pk}/items/0/" in earlier and f"/evaluation/runs/{runs[1].pk}/items/0/" in earlier
     assert 'class="score-spark"' in html
-    oldest = text(visitor.get(f"/evaluation/runs/{runs[0].pk}/items/0/"))
+    oldest = whole(visitor.get(f"/evaluation/runs/{runs[0].pk}/items/0/"))
     assert f"/evaluation/runs/{runs[1].pk}/" not in oldest[oldest.index('id="earlier"') :]
-    listed = text(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/8/", {"sort": "-context_relevance"}))
+    listed = whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/8/", {"sort": "-context_relevance"}))
     assert "1 of 12" in listed and 'rel="prev"' not in listed
     assert re.search(r'rel="next" href="/evaluation/runs/[^/]+/items/9/\?sort=-context_relevance"', listed)
 
@@ -421,14 +416,14 @@ def test_a_run_that_goes_on_is_refreshed_whole_from_its_items(visitor: Client, r
     address, part = f"/evaluation/runs/{run.pk}/", {"HX-Request": "true", "HX-Target": "run-body"}
     page = visitor.get(address)
     assert has(page, f'#run-body[hx-get="{address}"][hx-trigger="every 3s"]')
-    assert has(page, f'form[action="{address}cancel/"]')
+    assert has(page, "input[name=do][value=cancel]")
     answer = visitor.get(address, headers=part)
-    assert text(answer).lstrip().startswith('<div class="stack" id="run-body"') and "HX-Refresh" not in answer
+    assert whole(answer).lstrip().startswith('<div class="stack" id="run-body"') and "HX-Refresh" not in answer
     for each in (page, answer):
         assert attribute(each, ".evaluation-progress progress", "value") == "4"
         assert texts(each, "#sentence b") == ["3 of 4"]
-        assert len(questions_in(text(each))) == 4
-        assert "3 of 4" in row_of(text(each), "Completeness")
+        assert len(questions_in(whole(each))) == 4
+        assert "3 of 4" in row_of(whole(each), "Completeness")
     type(run).objects.filter(pk=run.pk).update(state="succeeded", done=4)
     assert visitor.get(address, headers=part)["HX-Refresh"] == "true"
 
@@ -447,17 +442,17 @@ def test_a_run_opens_with_what_became_of_its_questions(visitor: Client, runs: li
     address = f"/evaluation/runs/{runs[2].pk}/"
     for page in (visitor.get(address), visitor.get("/evaluation/")):
         assert texts(page, "#sentence b") == [f"{QUESTIONS - 3} of {QUESTIONS}"]
-        told = text(page).partition('id="sentence"')[2].partition("</p>")[0]
+        told = whole(page).partition('id="sentence"')[2].partition("</p>")[0]
         hrefs = re.findall(r'href="[^"]+\?(\w+=\w+)#questions"', told)
         assert hrefs == ["result=wrong", "result=silent", "result=error", "change=worse", "change=better"]
-        assert questions_in(text(page))[:3] == [1, 5, 3]
+        assert questions_in(whole(page))[:3] == [1, 5, 3]
         assert texts(page, ".question-card:first-child dd") == ["Whales.", "Ants."]
         assert texts(page, "#modes > .bar-list .bar-count") == ["1", "1"]
         assert texts(page, "#modes .diagnostics .bar-count") == ["2"]
         assert not has(page, "#modes .diagnostics .bad-bar")
     assert not has(visitor.get("/evaluation/"), '.question-card[data-tone="good"]')
     queries = ("result=bad", "result=silent", "result=watch", "change=worse", "change=better")
-    found = [questions_in(text(visitor.get(f"{address}?{query}"))) for query in queries]
+    found = [questions_in(whole(visitor.get(f"{address}?{query}"))) for query in queries]
     assert found == [[1, 5, 3], [5], [], [1, 3], [6]]
     weak = {"context_relevance", "completeness", "adherence"}
     shown = {measure.name for card in visitor.get(address).context["cards"] for measure, _ in card.scores}
@@ -475,7 +470,7 @@ def test_a_measure_by_construction_says_so(visitor: Client, golden_set: GoldenSe
     titles = texts(page, ".run-numbers .name")
     assert titles == ["Correctness", "Adherence", "Hit@10 (documents)", "F1"]
     assert attribute(page, ".run-numbers .number:nth-child(3) [data-note]", "data-note") == "constant"
-    notes = dict(re.findall(r'>(\w+) <span class="chip note" data-note="(\w+)"', text(page)))
+    notes = dict(re.findall(r'>(\w+) <span class="chip note" data-note="(\w+)"', whole(page)))
     assert notes["Adherence"] == notes["Faithfulness"] == "construction"
     written = summed(make_run(rows, golden_set=golden_set, answerer="gpt"))
     assert "Adherence" in texts(visitor.get(f"/evaluation/runs/{written.pk}/"), ".run-numbers .name")
@@ -486,29 +481,29 @@ def test_a_run_that_waits_says_nothing_of_its_thresholds_yet(visitor: Client, ru
     items = list(run.items.all())
     run.items.all().delete()
     type(run).objects.filter(pk=run.pk).update(state="queued", done=0, summary=unknown, token_usage={})
-    html = text(visitor.get(f"/evaluation/runs/{run.pk}/"))
+    html = whole(visitor.get(f"/evaluation/runs/{run.pk}/"))
     assert "0.00 ms" not in html
     assert "0.80" in row_of(html, "Completeness") and 'class="missed"' not in row_of(html, "Completeness")
     type(items[0]).objects.bulk_create(items)
     usage = {"estimated": True, "total_tokens": 1234}
     type(run).objects.filter(pk=run.pk).update(state="succeeded", summary=unknown, token_usage=usage)
-    html = text(visitor.get(f"/evaluation/runs/{run.pk}/"))
+    html = whole(visitor.get(f"/evaluation/runs/{run.pk}/"))
     assert 'class="missed"' in html, "what ended without a mean did not reach it"
     assert "1,234 total tokens" in html and "(estimated)" in html and "1 estimated" not in html
 
 
 def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: list[EvaluationRun]) -> None:
     swept = make_run([{"recall@10": 1.0}], purpose="experiment", name="one of many")
-    html = text(visitor.get("/evaluation/runs/"))
+    html = whole(visitor.get("/evaluation/runs/"))
     assert [name for name in ("try 0", "try 1", "try 2", "one of many") if f">{name}</a>" in html] == [
         "try 0", "try 1", "try 2",
     ]  # fmt: skip
-    assert "one of many" in text(visitor.get("/evaluation/runs/", {"purpose": "all"}))
+    assert "one of many" in whole(visitor.get("/evaluation/runs/", {"purpose": "all"}))
     make_run([{"recall@10": 1.0}], purpose="cli", name="from a shell")
     by_people = visitor.get("/evaluation/runs/", {"purpose": "manual"}).context["page"]
     assert {run.purpose for run in by_people} == {"manual"}
-    assert "from a shell" in text(visitor.get("/evaluation/runs/"))
-    assert "try 1" not in text(visitor.get("/evaluation/runs/", {"text": "try 2"}))
+    assert "from a shell" in whole(visitor.get("/evaluation/runs/"))
+    assert "try 1" not in whole(visitor.get("/evaluation/runs/", {"text": "try 2"}))
     assert is_empty(visitor.get("/evaluation/runs/", {"state": "failed"}))
     listed = len(texts(visitor.get("/evaluation/runs/"), "tbody tr"))
     for wrong in ({"set": "nonsense"}, {"set": str(swept.golden_set_id)}, {"state": "odd"}):
@@ -516,39 +511,42 @@ def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: li
         assert len(texts(page, '.banner[role="alert"] p')) == 1 and len(texts(page, "tbody tr")) == listed
     answer = visitor.get("/evaluation/runs/", {"compare": "on", "pick": [runs[2].pk, runs[1].pk, "x"]})
     assert answer.status_code == 302 and answer["Location"].endswith(f"?base={runs[1].pk}&other={runs[2].pk}")
-    assert "at least two" in text(visitor.get("/evaluation/runs/", {"compare": "on", "pick": swept.pk}))
+    assert "at least two" in whole(visitor.get("/evaluation/runs/", {"compare": "on", "pick": swept.pk}))
 
 
 def test_a_baseline_is_made_and_taken_away(visitor: Client, runs: list[EvaluationRun], golden_set: GoldenSet) -> None:
-    assert visitor.post(f"/evaluation/runs/{runs[2].pk}/baseline/").status_code == 302
+    pin = {"do": "baseline"}
+    assert visitor.post(f"/evaluation/runs/{runs[2].pk}/", pin).status_code == 302
     golden_set.refresh_from_db()
     assert golden_set.baseline_id == runs[2].pk
     assert "baseline" in AuditEvent.objects.latest("id").message
-    assert has(visitor.get(f"/evaluation/runs/{runs[2].pk}/delete/"), "p.watch")
+    assert has(visitor.get(f"/evaluation/runs/{runs[2].pk}/"), ".ask p.watch")
     made = AuditEvent.objects.count()
-    visitor.post(f"/evaluation/runs/{runs[2].pk}/baseline/")
+    visitor.post(f"/evaluation/runs/{runs[2].pk}/", pin)
     assert AuditEvent.objects.count() == made, "nothing changed"
     type(runs[1]).objects.filter(pk=runs[1].pk).update(state="cancelled")
-    html = text(visitor.post(f"/evaluation/runs/{runs[1].pk}/baseline/", follow=True))
+    html = whole(visitor.post(f"/evaluation/runs/{runs[1].pk}/", pin, follow=True))
     assert "only a run that is done can be a baseline" in html
-    visitor.post(f"/evaluation/sets/{golden_set.pk}/no-baseline/")
+    visitor.post(f"/evaluation/runs/{runs[1].pk}/", {"do": "unpin"})
+    assert GoldenSet.objects.get(pk=golden_set.pk).baseline_id == runs[2].pk, "it is another one"
+    visitor.post(f"/evaluation/runs/{runs[2].pk}/", {"do": "unpin"})
     golden_set.refresh_from_db()
     assert golden_set.baseline_id is None
     address = f"/evaluation/runs/{runs[0].pk}/"
-    assert "12 questions" in text(visitor.get(f"{address}delete/"))
-    assert visitor.post(f"{address}delete/")["Location"] == "/evaluation/runs/" and text(visitor.get(address), 404)
+    assert "12 questions" in whole(visitor.get(address))
+    assert visitor.post(address, {"do": "delete"})["Location"] == "/evaluation/runs/" and whole(
+        visitor.get(address), 404
+    )
 
 
 def test_a_harmful_document_is_disabled_and_the_set_run_again(
     visitor: Client, runs: list[EvaluationRun], fill: Any
 ) -> None:
     collection = fill(documents=2)
-    address = f"/evaluation/runs/{runs[2].pk}/without/"
-    assert text(visitor.get(address, {"doc_id": "missing.md"}), 404)
-    asked = text(visitor.get(address, {"doc_id": "whales.md"}))
-    assert "1 question of this run expects this document" in re.sub(r"\s+", " ", asked)
+    address = f"/evaluation/runs/{runs[2].pk}/"
+    assert visitor.post(address, {"do": "without", "doc_id": "missing.md"}).status_code == 404
     assert collection.documents.get(doc_id="trees.md").enabled
-    answer = visitor.post(address, {"doc_id": "trees.md"})
+    answer = visitor.post(address, {"do": "without", "doc_id": "trees.md"})
     made = EvaluationRun.objects.get(name="without trees.md")
     assert answer["Location"] == made.get_absolute_url()
     assert not collection.documents.get(doc_id="trees.md").enabled
@@ -574,7 +572,7 @@ def test_pages_ask_as_much_for_many_questions_as_for_few(visitor: Client, golden
             tried.experiment.get_absolute_url(),
             f"/evaluation/runs/{base.pk}/",
         ]
-        pages = [count_queries(lambda address=address: text(visitor.get(address))) for address in addresses]
+        pages = [count_queries(lambda address=address: whole(visitor.get(address))) for address in addresses]
         return [*pages, count_queries(lambda: retry_failed(tried, None, send=False))]
 
     counts(1)  # what is cached for good is cached now
@@ -585,7 +583,7 @@ def test_pages_ask_as_much_for_many_runs_as_for_few(
     visitor: Client, runs: list[EvaluationRun], golden_set: GoldenSet
 ) -> None:
     def count(address: str) -> int:
-        return count_queries(lambda: text(visitor.get(address)))
+        return count_queries(lambda: whole(visitor.get(address)))
 
     addresses = ["/evaluation/", "/evaluation/runs/", f"/evaluation/runs/{runs[2].pk}/items/0/"]
     count("/evaluation/")  # the first request of a log-in notes its session

@@ -19,7 +19,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
 from tests.evaluation.made_runs import make_run
 from tests.refusals import refuses
-from tests.web.pages import has
+from tests.web.pages import has, text_of
 
 QUESTIONS = {
     "What is the largest animal?": "whales.md",
@@ -48,10 +48,6 @@ def swept(visitor: Client, golden_set: GoldenSet) -> Experiment:
     for run in made.runs.order_by("place"):
         run_now(run)
     return made
-
-
-def text_of(response: Any) -> str:
-    return " ".join(response.content.decode().split())
 
 
 def test_the_form_tells_how_many_plans_there_are_before_it_starts(visitor: Client, golden_set: GoldenSet) -> None:
@@ -129,7 +125,7 @@ def test_an_experiment_is_cancelled_then_deleted_with_its_runs(visitor: Client, 
         cancel_experiment(made, None)
     page = visitor.get(f"/evaluation/experiments/{made.pk}/")
     assert "Cancelled after" in text_of(page) and page.context["ranking"].best is not None
-    assert visitor.post(f"/evaluation/experiments/{made.pk}/delete/").status_code == 302
+    assert visitor.post(f"/evaluation/experiments/{made.pk}/", {"do": "delete"}).status_code == 302
     assert not EvaluationRun.objects.exists() and AuditEvent.objects.filter(message__contains="deleted").exists()
 
 

@@ -47,20 +47,20 @@ def golden(fill: Callable[..., Any]) -> GoldenSet:
 
 def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., Any]) -> None:
     fill(documents=1)
-    made = visitor.post("/evaluation/sets/new/", {"name": "animals", "collection": "nature", "description": "Of it."})
+    made = visitor.post("/evaluation/sets/", {"name": "animals", "collection": "nature", "description": "Of it."})
     golden = GoldenSet.objects.get()
     assert made["Location"] == f"/evaluation/sets/{golden.pk}/"
     assert (golden.version, golden.versions.get().questions) == (1, [])
     assert is_empty(visitor.get(made["Location"]))
     shown = page(visitor, made["Location"])
     assert "?set=animals&amp;purpose=all" in shown, "the number of runs opens those of sweeps, too"
-    again = visitor.post("/evaluation/sets/new/", {"name": "animals", "collection": "nature"})
+    again = visitor.post("/evaluation/sets/", {"name": "animals", "collection": "nature"})
     assert again.status_code == 409
     assert "there is a golden set &#x27;animals&#x27; already" in again.content.decode()
     visitor.post(f"/evaluation/sets/{golden.pk}/settings/", {"name": "beasts", "description": ""})
     assert "beasts" in page(visitor, "/evaluation/sets/")
-    assert "0 questions and 1 version will be deleted" in page(visitor, f"/evaluation/sets/{golden.pk}/delete/")
-    visitor.post(f"/evaluation/sets/{golden.pk}/delete/")
+    assert "0 questions and 1 version will be deleted" in page(visitor, f"/evaluation/sets/{golden.pk}/settings/")
+    visitor.post(f"/evaluation/sets/{golden.pk}/settings/", {"do": "delete"})
     assert not GoldenSet.objects.exists()
     messages = list(AuditEvent.objects.order_by("id").values_list("message", flat=True))
     assert messages[-1] == "deleted golden set beasts with 0 questions"
@@ -158,7 +158,7 @@ def test_a_wrong_threshold_is_told_beside_its_field(visitor: Client, golden: Gol
 
 def test_questions_move_and_go(visitor: Client, golden: GoldenSet) -> None:
     first, second = golden.questions.order_by("position")
-    change = f"/evaluation/sets/{golden.pk}/change/"
+    change = f"/evaluation/sets/{golden.pk}/"
     visitor.post(change, {"action": f"down {first.pk}"})
     assert list(golden.questions.order_by("position").values_list("pk", flat=True)) == [second.pk, first.pk]
     asked = visitor.post(change, {"action": "delete", "question": [first.pk]})
@@ -204,7 +204,7 @@ def test_a_chunk_that_moved_is_told_and_followed(visitor: Client, golden: Golden
     assert 'href="?state=lost"' in html
     assert 'name="action" value="follow"' in html
     assert "moved to whales.md#2" in page(visitor, f"{address}questions/{song.pk}/")
-    visitor.post(f"{address}change/", {"action": "follow"})
+    visitor.post(address, {"action": "follow"})
     song.refresh_from_db()
     assert song.expected_chunks == ["whales.md#2"]
     assert "text changed" not in page(visitor, address)
@@ -254,13 +254,13 @@ def test_a_file_is_looked_at_before_it_is_imported(visitor: Client, golden: Gold
 
 
 def test_rubrics_are_added_changed_and_removed(visitor: Client, golden: GoldenSet) -> None:
-    address = f"/evaluation/sets/{golden.pk}/rubrics/"
+    address = f"/evaluation/sets/{golden.pk}/settings/?view=rubrics"
     page(visitor, address)
     values = {"name": "polite", "kind": "regex", "definition": "please", "must_match": "on"}
     assert visitor.post(address, values).status_code == 302
     refused = visitor.post(address, {**values, "name": "worse", "definition": "("})
     assert (refused.status_code, has(refused, ".form-errors")) == (422, True)
-    page(visitor, f"{address}?edit=polite")
+    page(visitor, f"{address}&edit=polite")
     settings = f"/evaluation/sets/{golden.pk}/settings/"
     named = {"name": "animals", "description": "", "relevant_effect": "0.1"}
     assert visitor.post(settings, {**named, "primary_measure": "rubric:rude"}).status_code == 422
@@ -404,12 +404,12 @@ def test_versions_are_listed_compared_and_brought_back(visitor: Client, golden: 
     versions = page(visitor, f"/evaluation/sets/{golden.pk}/versions/")
     assert "1 changed" in versions
     assert "by ada" in versions
-    difference = page(visitor, f"/evaluation/sets/{golden.pk}/versions/{before}/{before + 1}/")
+    difference = page(visitor, f"/evaluation/sets/{golden.pk}/versions/?before={before}&after={before + 1}")
     assert "<ins>very </ins>" in difference
-    assert "Which animal is the largest?" in page(visitor, f"/evaluation/sets/{golden.pk}/versions/{before}/")
-    back = f"/evaluation/sets/{golden.pk}/versions/{before}/back/"
-    page(visitor, back)
-    visitor.post(back)
+    assert "Which animal is the largest?" in page(visitor, f"/evaluation/sets/{golden.pk}/versions/?version={before}")
+    back = f"/evaluation/sets/{golden.pk}/versions/?version={before}"
+    assert has(visitor.get(back), "#confirm button[value=restore]")
+    visitor.post(back, {"do": "restore"})
     golden.refresh_from_db()
     assert golden.version == before + 2
     assert golden.versions.get(version=before).digest == golden.digest
@@ -417,7 +417,7 @@ def test_versions_are_listed_compared_and_brought_back(visitor: Client, golden: 
         ("Which animal is the largest?", 1.0),
         ("Where does the redwood grow?", 1.0),
     }
-    assert visitor.get(f"/evaluation/sets/{golden.pk}/versions/99/").status_code == 404
+    assert visitor.get(f"/evaluation/sets/{golden.pk}/versions/?version=99").status_code == 404
 
 
 def test_suggestions_wait_until_somebody_decides(
@@ -452,7 +452,7 @@ def test_suggestions_wait_until_somebody_decides(
     assert "The search finds the document at rank 1" in page(visitor, address)
     assert visitor.get(address).context["by_construction_total"] == 2
     one, other = waiting.order_by("question")
-    change = f"/evaluation/sets/{golden.pk}/change/"
+    change = f"/evaluation/sets/{golden.pk}/"
     visitor.post(change, {"action": "accept", "question": [one.pk]})
     visitor.post(change, {"action": "discard", "question": [other.pk]})
     golden.refresh_from_db()

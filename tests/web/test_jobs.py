@@ -11,13 +11,9 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from tests.web.pages import has, is_empty, tones
+from tests.web.pages import has, is_empty, text, tones
 
 pytestmark = pytest.mark.usefixtures("bound")
-
-
-def text(response: Any) -> str:
-    return str(response.content.decode())
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests.retrieval.corpus import make_collection
 from tests.web.pages import has, texts, tree
 
+JUDGES = 'name="do" value="judge"'
 pytestmark = pytest.mark.django_db
 
 
@@ -58,10 +59,10 @@ def page(client: Client, address: str) -> str:
 def test_a_run_is_judged_from_its_page(ada: Client) -> None:
     question = "What must be done before the pump is cleaned?"
     run = ask(QueryRequest(make_collection(), question, RetrievePlan(k=3), "page"))
-    before = page(ada, f"/runs/{run.pk}/evaluation/")
-    assert 'class="score-strip"' not in before and f'action="/runs/{run.pk}/judge/"' in before
-    answer = ada.post(f"/runs/{run.pk}/judge/")
-    assert answer.status_code == 302 and answer["Location"] == f"/runs/{run.pk}/evaluation/"
+    before = page(ada, f"/runs/{run.pk}/?view=evaluation")
+    assert 'class="score-strip"' not in before and JUDGES in before
+    answer = ada.post(f"/runs/{run.pk}/", {"do": "judge"})
+    assert answer.status_code == 302 and answer["Location"] == f"/runs/{run.pk}/?view=evaluation"
     whole = page(ada, answer["Location"])
     assert "Faithfulness" in whole and "Evaluate again" in whole and 'class="said supported"' in whole
     assert (
@@ -71,11 +72,10 @@ def test_a_run_is_judged_from_its_page(ada: Client) -> None:
 
 def test_a_failed_run_has_no_button(ada: Client) -> None:
     run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", channel="api", status="error")
-    assert "/judge/" not in page(ada, f"/runs/{run.pk}/evaluation/") and RunScore.objects.count() == 0
-    answer = ada.post(f"/runs/{run.pk}/judge/", follow=True)
+    assert JUDGES not in page(ada, f"/runs/{run.pk}/?view=evaluation") and RunScore.objects.count() == 0
+    answer = ada.post(f"/runs/{run.pk}/", {"do": "judge"}, follow=True)
     assert "because it failed" in answer.content.decode() and RunScore.objects.count() == 0
-    assert ada.get(f"/runs/{run.pk}/judge/").status_code == 405
-    assert ada.post(f"/runs/{uuid4()}/judge/").status_code == 404
+    assert ada.post(f"/runs/{uuid4()}/", {"do": "judge"}).status_code == 404
 
 
 def test_the_list_tells_what_is_scored_of_each_collection(ada: Client, house: Collection) -> None:
@@ -143,5 +143,5 @@ def test_the_form_changes_the_sampling(ada: Client, house: Collection) -> None:
 def test_an_estimate_stands_beside_the_score_of_a_run(ada: Client, house: Collection) -> None:
     run = QueryRun.objects.create(kind="ask", collection_name="house", query="?", channel="api", status="ok")
     make_score(query_run=run.pk, details={"estimates": {"completeness": {"value": 0.4, "low": 0.2, "high": 0.6}}})
-    whole = ada.get(f"/runs/{run.pk}/evaluation/")
+    whole = ada.get(f"/runs/{run.pk}/?view=evaluation")
     assert re.findall(r"[\d.]*\d", texts(whole, '[data-estimate="completeness"]')[0]) == ["0.40", "0.20", "0.60"]

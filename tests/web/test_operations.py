@@ -15,11 +15,7 @@ from collections_app.http.navigation import all_pages
 from collections_app.jobs.workers import record_archive, record_backup, record_drill
 from collections_app.models import Report
 from ragd_site.operations.palette import NEW, VERBS, find_destinations
-from tests.web.pages import attribute, has, texts, tones, tree
-
-
-def text(response: Any) -> str:
-    return str(response.content.decode())
+from tests.web.pages import attribute, has, text, texts, tones, tree
 
 
 def make_run(
@@ -111,7 +107,7 @@ def test_a_trace_is_drawn_as_a_waterfall(visitor: Client) -> None:
 def test_a_run_includes_its_waterfall(visitor: Client) -> None:
     run = make_run(0)
     make_span(1, run_id=run.pk)
-    part = text(visitor.get(f"/runs/{run.pk}/trace/", headers={"HX-Request": "true", "HX-Target": "waterfall"}))
+    part = text(visitor.get(f"/runs/{run.pk}/?view=trace", headers={"HX-Request": "true", "HX-Target": "waterfall"}))
     assert part.lstrip().startswith('<div id="waterfall"')
     assert "rag.pipeline nature" in part
 

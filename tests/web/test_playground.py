@@ -14,17 +14,13 @@ from django.test import Client
 
 from collections_app.access.permissions import Role
 from collections_app.models import RoleGrant
-from tests.web.pages import has, is_empty, wrong_fields
+from tests.web.pages import has, is_empty, text, wrong_fields
 from tests.web.test_every_page import check_page
 
 pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
 PLAY = "/collections/nature/playground/"
 ROW = re.compile(r'<li data-doc-id="([^"]+)" data-chunk-index="(\d+)" data-rank="(\d+)" data-score="([^"]+)"')
-
-
-def text(response: Any) -> str:
-    return str(response.content.decode())
 
 
 def column(html: str, name: str, side: str = "A") -> list[tuple[str, str, str, str]]:
@@ -284,7 +280,7 @@ def test_the_ask_page_and_the_palette_lead_to_it(
 
     collection = fill()
     run = ask("Which animal is the largest?")
-    html = text(visitor.get(f"/runs/{run.pk}/ranking/"))
+    html = text(visitor.get(f"/runs/{run.pk}/?view=ranking"))
     assert re.search(rf'href="{PLAY}\?q=Which[^"]*run={run.pk}"', html)
     for words in ("play", "natur"):
         assert f'href="{PLAY}"' in text(visitor.get("/go/", {"q": words}))

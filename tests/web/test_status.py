@@ -25,12 +25,7 @@ from collections_app.models import Operation
 from evaluation_app import conformance
 from ragd.conformance import run
 from tests.refusals import refuses
-
-
-def text(response: Any) -> str:
-    assert response.status_code == 200, response.content.decode()
-    return str(response.content.decode())
-
+from tests.web.pages import whole
 
 RULES = [
     {"section": "1.1.1", "title": "text is brought to Unicode NFC", "cases": 12, "passed": True, "failures": [],
@@ -67,7 +62,7 @@ def run_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_the_page_before_any_run(visitor: Client) -> None:
-    html = text(visitor.get("/status/"))
+    html = whole(visitor.get("/status/"))
     assert "data-section" not in html
     assert 'action="/status/"' in html
     assert 'hx-trigger="every 2s"' not in html
@@ -83,16 +78,16 @@ def test_the_page_tells_the_product_from_the_specification(visitor: Client) -> N
 
 
 def test_the_page_names_a_pgvector_that_is_too_old(visitor: Client) -> None:
-    assert 'role="alert"' not in text(visitor.get("/status/"))
+    assert 'role="alert"' not in whole(visitor.get("/status/"))
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pg_extension SET extversion = '0.8.3' WHERE extname = 'vector'")
     response = visitor.get("/status/")
-    assert not response.context["versions"].is_supported and 'role="alert"' in text(response)
+    assert not response.context["versions"].is_supported and 'role="alert"' in whole(response)
 
 
 def test_the_page_shows_rules_by_chapter_and_the_failing_case(visitor: Client) -> None:
     make_result()
-    html = text(visitor.get("/status/"))
+    html = whole(visitor.get("/status/"))
     assert "1 of 2" in html
     assert "4 Retrieval semantics" in html
     assert 'data-section="1.1.1" data-passed="true"' in html
@@ -105,8 +100,8 @@ def test_an_older_run_can_be_looked_at(visitor: Client) -> None:
     older = make_result(REPORT | {"rules": []}, created_at=timezone.now() - timedelta(days=1), findings=0)
     other = Operation.objects.create(kind="check")
     make_result()
-    assert "1 of 2" in text(visitor.get("/status/"))
-    assert "0 of 0" in text(visitor.get(f"/status/?result={older.pk}"))
+    assert "1 of 2" in whole(visitor.get("/status/"))
+    assert "0 of 0" in whole(visitor.get(f"/status/?result={older.pk}"))
     assert visitor.get(f"/status/?result={other.pk}").status_code == 404
     assert visitor.get("/status/?result=x").status_code == 404
 
@@ -114,12 +109,12 @@ def test_an_older_run_can_be_looked_at(visitor: Client) -> None:
 def test_a_run_under_way_is_polled_and_one_that_is_given_up_is_named(visitor: Client) -> None:
     running = make_running(attempts=3, lease_until=timezone.now() - timedelta(seconds=1))
     part = visitor.get("/status/", headers={"HX-Request": "true", "HX-Target": "conformance"})
-    assert 'hx-trigger="every 2s"' in text(part)
-    assert "<title>" not in text(part)
+    assert 'hx-trigger="every 2s"' in whole(part)
+    assert "<title>" not in whole(part)
     assert requeue_operations(timezone.now()) == 0
     running.refresh_from_db()
     assert (running.verdict, running.lease_until) == ("error", None)
-    html = text(visitor.get("/status/"))
+    html = whole(visitor.get("/status/"))
     assert "given up after 3 attempts" in html
     assert 'hx-trigger="every 2s"' not in html
 
@@ -150,7 +145,7 @@ def test_a_suite_that_cannot_run_is_kept_as_an_error(visitor: Client, monkeypatc
 
     monkeypatch.setattr(conformance.conformance, "run", refuse)
     assert conformance.run_now().verdict == "error"
-    assert "PermissionError: permission denied for database" in text(visitor.get("/status/"))
+    assert "PermissionError: permission denied for database" in whole(visitor.get("/status/"))
 
 
 def test_a_run_is_cancelled_by_who_began_it_and_by_administrators(

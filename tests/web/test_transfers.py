@@ -12,17 +12,12 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.api.conftest import committed
-from tests.web.pages import has, is_empty
+from tests.web.pages import has, is_empty, text
 
 __all__ = ["committed"]
 
 if TYPE_CHECKING:  # this file is read before Django is set up
     from collections_app.models import Collection
-
-
-def text(response: Any) -> str:
-    content: str = response.content.decode()
-    return content
 
 
 @pytest.fixture

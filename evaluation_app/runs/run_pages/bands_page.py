@@ -1,4 +1,4 @@
-"""The thresholds of one test set: set by hand, or fitted to what its runs scored."""
+"""The settings of one test set, and its thresholds: set by hand, or fitted to what its runs scored."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
-from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext
 from django.views.decorators.http import require_http_methods
@@ -19,7 +19,7 @@ from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, render_page, submit_form
 from evaluation_app.failures.board import runs_of
 from evaluation_app.failures.fixes import quartiles, refresh_modes
-from evaluation_app.golden.set_views import set_context
+from evaluation_app.golden.set_views import find_set_or_404, set_context, show_rubrics, show_settings
 from evaluation_app.measures.catalogue import DOCUMENT_BANDS, Measure, measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.runs.figures import percentile_of
@@ -120,9 +120,17 @@ class BandsForm(forms.Form):
 
 @needs(EVALUATE)
 @require_http_methods(["GET", "POST"])
-def bands(request: PageRequest, pk: int) -> HttpResponse:
+def change_settings(request: PageRequest, pk: int) -> HttpResponse:
+    """view=thresholds, rubrics, or without: name and criteria."""
+    pages = {"": show_settings, "thresholds": show_bands, "rubrics": show_rubrics}
+    view = request.GET.get("view", "")
+    if view not in pages:
+        raise Http404(f"the settings of a test set have no view {view!r}; they have thresholds and rubrics")
+    return pages[view](request, find_set_or_404(pk))
+
+
+def show_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     """fit=1 fills in what is fitted to the set; nothing is kept before it is saved."""
-    golden_set = get_object_or_404(GoldenSet, pk=pk)
     fit = fit_bands(golden_set) if request.method == "GET" and request.GET.get("fit") else None
     form = BandsForm(request.POST if request.method == "POST" else None, golden_set=golden_set, fit=fit)
 
@@ -131,8 +139,6 @@ def bands(request: PageRequest, pk: int) -> HttpResponse:
         return _after_bands(request, golden_set)
 
     response, status = submit_form(request, form, save)
-    if response:
-        return response
     run = _newest_ended(golden_set)
     context = {
         **set_context(golden_set, "bands"),
@@ -141,7 +147,7 @@ def bands(request: PageRequest, pk: int) -> HttpResponse:
         "run": run,
         "quartiles": quartiles(run, form.names) if run is not None else {},
     }
-    return render_page(request, "evaluation/diagnosis/bands.html", context, status=status)
+    return response or render_page(request, "evaluation/diagnosis/bands.html", context, status=status)
 
 
 def _newest_ended(golden_set: GoldenSet) -> EvaluationRun | None:
@@ -153,7 +159,7 @@ def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     newest = _newest_ended(golden_set)
     if not request.POST.get("again") or newest is None:
         messages.success(request, gettext("Thresholds saved. They apply to new evaluation runs."))
-        return redirect("evaluation:golden-set-bands", pk=golden_set.pk)
+        return redirect(f"{request.path}?view=thresholds")
     changed = refresh_modes(newest, actor=request.user)
     messages.success(
         request,

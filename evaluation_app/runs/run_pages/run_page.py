@@ -13,7 +13,7 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET
+from django.views.decorators.http import require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.lists import read_views
@@ -50,6 +50,7 @@ from evaluation_app.runs.run_pages.item_rows import (
     describe_filter,
     items_address,
 )
+from evaluation_app.runs.run_pages.runs_page import change_run
 from evaluation_app.runs.summaries import run_misses
 from evaluation_app.sample.loading import SAMPLE_NAME
 from evaluation_app.scoring.modes import Bands, bands_for, failures, mode_title, stored_table
@@ -127,13 +128,15 @@ class Sentence:
 
 
 @needs(READ, EVALUATE)
-@require_GET
+@require_http_methods(["GET", "POST"])
 def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     """With the filter of its questions in the address (see `item_rows.ItemFilterForm`); metrics=all opens all metrics.
 
-    While the run goes on its page comes again whole: all of it is read from the same items.
+    While the run goes on its page comes again whole: all of it is read from the same items. A POST is `change_run`.
     """
     run = get_object_or_404(EvaluationRun.objects.select_related("golden_set__baseline", "experiment__base"), pk=pk)
+    if request.method == "POST":
+        return change_run(request, run)
     if run.experiment is not None and run.tries_model:
         return redirect(run.experiment)
     if is_part(request, [f"run-state-{pk}"]):

@@ -1,9 +1,7 @@
-"""The list of evaluation runs with its filter, and what can be done to a run: cancel, resume, retry, delete, make it
-the baseline, ask it again without one document."""
+"""The list of evaluation runs with its filter, and what can be done to a run."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,24 +12,25 @@ from django.contrib import messages
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpResponse
-from django.shortcuts import get_object_or_404, redirect
+from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.audit import services
 from collections_app.documents.bulk_changes import BulkChange, change_documents
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import (
+    Acts,
     PageRequest,
-    RefusalMessages,
     find_or_404,
-    next_address,
     page_of,
     render_page,
+    run_action,
 )
 from collections_app.models import Collection, Document
+from evaluation_app.experiments.starting import try_fix
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.runs.figures import Figure, coverage_of, first_names, make_figure, means_of, run_figures
@@ -210,83 +209,44 @@ def _comparison_of(picked: Sequence[str]) -> str:
     )
 
 
-@needs(READ, EVALUATE)
-@require_POST
-def cancel(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: cancel_run(run, request.user), gettext("Stopping after the current question."))
+def change_run(request: PageRequest, run: EvaluationRun) -> HttpResponse:
+    """What the form's do= names; `without` disables the document of doc_id= and asks again, `fix` tries fix= for mode=.
+    Back to where the form says, else to the run, with what came of it; to a run or an experiment that was started."""
 
+    def unpin() -> str:
+        if run.golden_set is not None and _is_baseline(run, run.golden_set):
+            clear_baseline(run.golden_set, actor=request.user)
+        return gettext("Baseline removed.")
 
-@needs(READ, EVALUATE)
-@require_POST
-def resume(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: resume_run(run, request.user), gettext("Evaluation resumed."))
-
-
-@needs(READ, EVALUATE)
-@require_POST
-def retry(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: retry_failed(run, request.user), gettext("Failed questions queued for retry."))
-
-
-@needs(READ, EVALUATE)
-@require_POST
-def baseline(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    return _act(request, pk, lambda run: make_baseline(run, actor=request.user), gettext("Set as baseline."))
-
-
-@needs(READ, EVALUATE)
-@require_POST
-def no_baseline(request: PageRequest, pk: int) -> HttpResponse:
-    """Of a golden set; back to where the form says, else to the dashboard."""
-    clear_baseline(get_object_or_404(GoldenSet, pk=pk), actor=request.user)
-    messages.success(request, gettext("Baseline removed."))
-    return redirect(next_address(request, "evaluation:index"))
-
-
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
-def delete(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    """A GET asks, with how many questions would go; a POST deletes."""
-    run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=pk)
-    if request.method == "GET":
-        is_baseline = run.golden_set is not None and run.golden_set.baseline_id == run.pk
-        context = {"run": run, "items": run.items.count(), "is_baseline": is_baseline}
-        return render_page(request, "evaluation/dashboard/delete_run.html", context)
-    with RefusalMessages(request):
+    def delete() -> HttpResponse:
         delete_run(run, request.user)
         messages.success(request, gettext("Evaluation run %(run)s deleted.") % {"run": run})
         return redirect("evaluation:evaluation-runs")
-    return redirect(run)
 
+    def ask_without() -> HttpResponse:
+        collection = find_or_404(Collection.objects.live(), name=run.collection_name)
+        document = find_or_404(collection.documents.listed(), doc_id=request.POST.get("doc_id", ""))
+        return redirect(disable_and_run(run, document, actor=request.user))
 
-def _act(request: PageRequest, pk: uuid.UUID, act: Callable[[EvaluationRun], object], details: str) -> HttpResponse:
-    """Do it and lead back to where the form says, else to the run's page, with what came of it."""
-    run = get_object_or_404(EvaluationRun, pk=pk)
-    with RefusalMessages(request):
-        act(run)
-        messages.success(request, details)
-    return redirect(next_address(request, reverse("evaluation:evaluation-run", args=[pk])))
+    def fix() -> HttpResponse:
+        return redirect(try_fix(run, request.POST.get("mode", ""), request.POST.get("fix", ""), actor=request.user))
 
-
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
-def run_without(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    """doc_id= names the document. A GET asks, a POST disables it and starts the run again, which it leads to."""
-    run = get_object_or_404(EvaluationRun.objects.select_related("golden_set"), pk=pk)
-    collection = find_or_404(Collection.objects.live(), name=run.collection_name)
-    provided = request.POST if request.method == "POST" else request.GET
-    document = find_or_404(collection.documents.listed(), doc_id=provided.get("doc_id", ""))
-    if request.method == "POST":
-        with RefusalMessages(request):
-            return redirect(disable_and_run(run, document, actor=request.user))
-        return redirect(run)
-    context = {
-        "run": run,
-        "collection": collection,
-        "document": document,
-        "expected_by": run.items.filter(golden__expected_doc_ids__contains=[document.doc_id]).count(),
+    acts: Acts = {
+        "cancel": lambda: _tell(gettext("Stopping after the current question."), cancel_run, run, request.user),
+        "resume": lambda: _tell(gettext("Evaluation resumed."), resume_run, run, request.user),
+        "retry": lambda: _tell(gettext("Failed questions queued for retry."), retry_failed, run, request.user),
+        "baseline": lambda: _tell(gettext("Set as baseline."), make_baseline, run, actor=request.user),
+        "unpin": unpin,
+        "delete": delete,
+        "without": ask_without,
+        "fix": fix,
     }
-    return render_page(request, "evaluation/dashboard/run_without.html", context)
+    return run_action(request, acts, run.get_absolute_url())
+
+
+def _tell(words: str, act: Callable[..., object], *arguments: object, **named: object) -> str:
+    act(*arguments, **named)
+    return words
 
 
 @transaction.atomic

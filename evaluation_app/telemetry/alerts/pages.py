@@ -206,38 +206,33 @@ def _rule(pk: int) -> AlertRule:
 
 @needs(ADMINISTER, everywhere=True)
 @require_http_methods(["GET", "POST"])
-def new_webhook(request: PageRequest) -> HttpResponse:
-    """After it is saved the page shows the signing key once."""
-    form = WebhookForm(request.POST or None)
-
-    def save() -> HttpResponse:
-        row, key = save_webhook(form.values(), actor=request.user)
-        return _webhook_page(request, row, WebhookForm.of(None, row), key=key)
-
-    response, status = submit_form(request, form, save)
-    return response or render_page(request, "evaluation/alerts/webhook.html", {"form": form}, status=status)
-
-
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
 def edit_webhook(request: PageRequest, pk: int) -> HttpResponse:
-    """POST with do=key gives it a new signing key, which is shown once; do=test sends a message; do=again one that
-    failed, the delivery."""
-    row, action = find_or_404(Webhook.objects.all(), pk=pk), request.POST.get("do")
-    if action in ("test", "again"):
-        _send(request, row, action)
-        return redirect("evaluation:webhook", row.pk)
-    if action == "key":
-        return _webhook_page(request, row, WebhookForm.of(None, row), key=rotate_key(row, actor=request.user))
-    form = WebhookForm.of(request.POST or None, row)
+    """pk 0: a new one, whose page shows the signing key once. POST with do=key gives another one; do=test sends a
+    message; do=again one that failed, the delivery; do=delete deletes the webhook."""
+    row, action = find_or_404(Webhook.objects.all(), pk=pk) if pk else None, request.POST.get("do")
+    if row is not None:
+        if action in ("test", "again"):
+            _send(request, row, action)
+            return redirect("evaluation:webhook", row.pk)
+        if action == "key":
+            return _webhook_page(request, row, WebhookForm.of(None, row), key=rotate_key(row, actor=request.user))
+        if action == "delete":
+            delete_webhook(row, actor=request.user)
+            messages.success(request, gettext("%(name)s deleted.") % {"name": row.name})
+            return redirect(LIST)
+    form = WebhookForm.of(request.POST or None, row) if row else WebhookForm(request.POST or None)
 
     def save() -> HttpResponse:
-        save_webhook(form.values(), actor=request.user, row=row)
-        messages.success(request, gettext("%(name)s saved.") % {"name": row.name})
-        return redirect("evaluation:webhook", row.pk)
+        kept, key = save_webhook(form.values(), actor=request.user, row=row)
+        if row is None:
+            return _webhook_page(request, kept, WebhookForm.of(None, kept), key=key)
+        messages.success(request, gettext("%(name)s saved.") % {"name": kept.name})
+        return redirect("evaluation:webhook", kept.pk)
 
     response, status = submit_form(request, form, save)
-    return response or _webhook_page(request, row, form, status=status)
+    if row is not None:
+        return response or _webhook_page(request, row, form, status=status)
+    return response or render_page(request, "evaluation/alerts/webhook.html", {"form": form}, status=status)
 
 
 def _webhook_page(
@@ -265,15 +260,3 @@ def _send(request: PageRequest, row: Webhook, action: str) -> None:
     else:
         text = gettext("%(name)s answered %(status)s.")
         messages.success(request, text % {"name": row.name, "status": delivery.report["status"]})
-
-
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
-def remove_webhook(request: PageRequest, pk: int) -> HttpResponse:
-    """Asks first: the signing key cannot be shown again."""
-    row = find_or_404(Webhook.objects.all(), pk=pk)
-    if request.method == "GET":
-        return render_page(request, "evaluation/alerts/delete_webhook.html", {"row": row})
-    delete_webhook(row, actor=request.user)
-    messages.success(request, gettext("%(name)s deleted.") % {"name": row.name})
-    return redirect(LIST)

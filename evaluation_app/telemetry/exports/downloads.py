@@ -168,7 +168,9 @@ def stream(request: HttpRequest, export: SpanExport, what: str, *, content: str 
 @require_GET
 def run(request: PageRequest, run_id: UUID) -> HttpResponseBase:
     result = get_object_or_404(QueryRun, pk=run_id)
-    back = ExportScope("Run", reverse("retrieval:run", args=[run_id]), f"the spans of the run “{result.query[:80]}”")
+    back = ExportScope(
+        "Run", reverse("evaluation:query-run", args=[run_id]), f"the spans of the run “{result.query[:80]}”"
+    )
     if "format" in request.GET:
         flush_pending(result)
     return _answer(request, back, lambda form, capture: export_run(result, form, capture), f"run {run_id}")

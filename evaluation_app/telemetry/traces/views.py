@@ -39,7 +39,6 @@ from evaluation_app.telemetry.traces.waterfall import (
 from ragd.conventions import Report, Violation
 from ragd.telemetry import names
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.views import find_run, frame_of_run
 
 INGESTS_SHOWN = 5
 TRACES_READ = 20  # more attempts than a job has
@@ -163,17 +162,12 @@ def _run_in(trace_id: str, requested: str) -> QueryRun | None:
     return run
 
 
-@needs(READ, EVALUATE)
-@require_GET
-def trace_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """The tab of a run's page with its spans. span=: the one that stands open beside them."""
-    run = find_run(run_id)
+def describe_run_trace(request: PageRequest, run: QueryRun) -> dict[str, Any]:
+    """The spans of a run. span=: the one that stands open beside them."""
     flush_pending(run)
     requested = _filter(request)
     context = _waterfall_context(run_waterfall(run, **requested), requested)
-    if not is_part(request, PARTS):
-        context |= frame_of_run(request, run, "evaluation:run-trace") | _chosen_span(request)
-    return render_page(request, "evaluation/run_trace.html", context, parts=PARTS)
+    return context if is_part(request, PARTS) else context | {"view": "trace"} | _chosen_span(request)
 
 
 def _chosen_span(request: PageRequest) -> dict[str, Any]:
