@@ -10,7 +10,7 @@ from ragd.readers import ParseError, ParseLimits, parse
 from ragd.readers.arrangement.shapes import PlacedWord
 from ragd.readers.pdf import glyphs as pieces
 from ragd.readers.pdf.glyphs import PageWords
-from ragd.readers.pdf.layout import _render
+from ragd.readers.pdf.reader import _render
 from tests.parsing.builders import deflated_zeros, make_pdf, sample
 
 
