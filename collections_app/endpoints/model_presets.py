@@ -64,12 +64,6 @@ class Preset:
     models_path: str = "models"
     models_headers: tuple[tuple[str, str], ...] = ()
 
-    @property
-    def initials(self) -> str:
-        """Of the tile: two letters."""
-        words = [word for word in str(self.title).replace(".", " ").split() if word[:1].isalpha()]
-        return (words[0][:1] + (words[1][:1] if len(words) > 1 else words[0][1:2])).capitalize()
-
     def offers(self, purpose: str) -> bool:
         return purpose in self.addresses
 

@@ -17,7 +17,7 @@ from collections_app.access.context import require
 from collections_app.access.permissions import Permission
 from collections_app.collections.services import get_collection
 from collections_app.commands.progress import Bar
-from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError
+from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, show_plainly
 from collections_app.domain.formats import MEGABYTE
 from collections_app.jobs.operations import running
 from collections_app.jobs.workers import forget_archive, record_archive
@@ -177,31 +177,11 @@ def _until(repository: Repository, backup: Backup) -> str:
     return (reach.until if reach else backup.moment).isoformat()
 
 
-def _show_list(answer: Answer) -> str:
-    lines = [
-        f"{each['backup']}  {each['bytes'] / MEGABYTE:,.1f} MB, {each['rows']:,} rows, restores from {each['moment']} "
-        f"to {each['until']}"
-        for each in answer["backups"]
-    ]
-    lines += [
-        f"{each['backup']}  {each['bytes'] / MEGABYTE:,.1f} MB, collection {each['collection']} as of {each['moment']}"
-        for each in answer["collections"]
-    ]
-    lines += [f"damaged: {each}" for each in answer["damaged"]]
-    return "\n".join(lines) or f"no complete backup in {answer['address']}"
-
-
 def _verify(options: Options) -> Answer:
     repository = open_repository(options)
     backups = [repository.find(options["name"])] if options["name"] else repository.backups(every=True)
-    return {"backups": [{"backup": backup.id, "bytes": repository.verify(backup)} for backup in backups]}
-
-
-def _show_verify(answer: Answer) -> str:
-    lines = [
-        f"{each['backup']}: every byte is as written, {each['bytes']:,} bytes of content" for each in answer["backups"]
-    ]
-    return "\n".join(lines) or "there is no complete backup"
+    rows = [{"backup": backup.id, "bytes": repository.verify(backup)} for backup in backups]
+    return {"address": repository.store.address, "backups": rows}
 
 
 def _drill(options: Options) -> Answer:
@@ -234,8 +214,8 @@ def _show_key(answer: Answer) -> str:
 ACTIONS: dict[str, tuple[Callable[[Options], Answer], Callable[[Answer], str]]] = {
     SERVER: (_back_up, _show_back_up),
     "wal": (_ship, _show_ship),
-    "list": (_list, _show_list),
-    "verify": (_verify, _show_verify),
+    "list": (_list, show_plainly),
+    "verify": (_verify, show_plainly),
     "drill": (_drill, _show_drill),
     KEY: (_make_key, _show_key),
 }

@@ -14,7 +14,6 @@ from typing import Any
 
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.exceptions import ValidationError
 from django.db import connection
 from django.utils import timezone
 
@@ -212,22 +211,15 @@ def make_key(*, actor: Actor) -> str:
     return key
 
 
-def find_backup(operation_id: str) -> Operation:
-    """One that succeeded. Raises BackupError (404)."""
-    rows = Operation.objects.filter(kind=Operation.Kind.BACKUP, state=Operation.State.SUCCEEDED)
-    try:
-        return rows.get(pk=operation_id)
-    except (Operation.DoesNotExist, ValidationError):
-        raise BackupError(f"no backup was made by an operation {operation_id!r}", status=404) from None
-
-
-def pack(operation: Operation, *, actor: Actor) -> tuple[str, Iterator[bytes]]:
-    """(name of the file, its content): a tar that is a place with this one backup, encrypted as it lies there.
-
-    Raises BackupError for one that is not there any more.
-    """
+def pack(operation_id: str, *, actor: Actor) -> tuple[str, Iterator[bytes]]:
+    """(name of the file, its content): a tar that is a place with the backup which the operation made, encrypted as it
+    lies there. Raises BackupError (404) where there is none, or it is not there any more."""
+    made = Operation.objects.filter(kind=Operation.Kind.BACKUP, state=Operation.State.SUCCEEDED)
+    found = next((each for each in made if str(each.pk) == operation_id), None)
+    if found is None:
+        raise BackupError(f"no backup was made by an operation {operation_id!r}", status=404)
     repository = open_repository({})
-    backup = repository.find(operation.report.get("backup", ""))
+    backup = repository.find(found.report["backup"])
     record_event(actor, "backup.download", "downloaded a backup", subject=Subject("backup", backup.id))
     return f"ragd-{backup.id}.tar", _read_tar(repository, backup)
 

@@ -11,8 +11,7 @@ import json
 import struct
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 from django.conf import settings
@@ -34,16 +33,9 @@ PNG_CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"sRGB", b"gAMA", b"IDAT", b"IEND")  # 
 PIXEL_BYTES_MAX = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Brand:
+def find_brand() -> dict[str, str]:
     """Hashes of what is set, "" for nothing; part of addresses, so that browsers keep what stays."""
-
-    theme: str
-    logo: str
-
-
-def find_brand() -> Brand:
-    return Brand(_hash(settings.RAGD_ACCENT), _hash(settings.RAGD_LOGO))
+    return {"theme": _hash(settings.RAGD_ACCENT), "logo": _hash(settings.RAGD_LOGO)}
 
 
 @lru_cache(maxsize=8)
@@ -141,12 +133,10 @@ def describe_theme() -> str:
 
 def describe_manifest() -> str:
     """That of an installed web app."""
+    own = (("ragd.svg", "svg+xml", "any"), ("ragd-192.png", "png", "192x192"), ("ragd-512.png", "png", "512x512"))
     icons = [
-        {"src": staticfiles_storage.url("icons/ragd.svg"), "type": "image/svg+xml", "sizes": "any"},
-        *(
-            {"src": staticfiles_storage.url(f"icons/ragd-{side}.png"), "type": "image/png", "sizes": f"{side}x{side}"}
-            for side in (192, 512)
-        ),
+        {"src": staticfiles_storage.url(f"icons/{file}"), "type": f"image/{kind}", "sizes": sizes}
+        for file, kind, sizes in own
     ]
     if settings.RAGD_LOGO:
         (side,) = struct.unpack(">I", b64decode(settings.RAGD_LOGO.removeprefix(PNG_URL)[:64])[16:20])
@@ -167,26 +157,17 @@ def describe_widget() -> str:
     return script.replace(ACCENT, find_shades(settings.RAGD_ACCENT)["accent"][0]) if settings.RAGD_ACCENT else script
 
 
-TEXTS = {
-    "theme.css": (describe_theme, "text/css"),
-    "manifest.webmanifest": (describe_manifest, "application/manifest+json"),
-    "widget.js": (describe_widget, "text/javascript"),
+FILES: dict[str, tuple[Callable[[], bytes], str]] = {
+    "theme.css": (lambda: describe_theme().encode(), "text/css; charset=utf-8"),
+    "manifest.webmanifest": (lambda: describe_manifest().encode(), "application/manifest+json"),
+    "widget.js": (lambda: describe_widget().encode(), "text/javascript; charset=utf-8"),
+    "logo.png": (lambda: b64decode(settings.RAGD_LOGO.removeprefix(PNG_URL)), "image/png"),
 }
 
 
-def _read_file(name: str) -> tuple[bytes, str] | None:
-    """(content, type) of a file of this module; None where there is none of that name."""
-    if name in TEXTS:
-        describe, kind = TEXTS[name]
-        return describe().encode(), f"{kind}; charset=utf-8"
-    if name == "logo.png" and settings.RAGD_LOGO:
-        return b64decode(settings.RAGD_LOGO.removeprefix(PNG_URL)), "image/png"
-    return None
-
-
 def _etag(request: HttpRequest, name: str) -> str | None:
-    file = _read_file(name)
-    return f'"{hashlib.sha256(file[0]).hexdigest()[:32]}"' if file else None
+    content = FILES[name][0]() if name in FILES else b""
+    return f'"{hashlib.sha256(content).hexdigest()[:32]}"' if content else None
 
 
 @login_not_required
@@ -195,7 +176,7 @@ def _etag(request: HttpRequest, name: str) -> str | None:
 @condition(etag_func=_etag)
 def brand_file(request: HttpRequest, name: str) -> HttpResponse:
     """Its address stays the same whatever is in it; browsers ask after five minutes whether it changed."""
-    file = _read_file(name)
-    if file is None:
+    content = FILES[name][0]() if name in FILES else b""
+    if not content:
         raise Http404(f"there is no file {name!r} here")
-    return HttpResponse(file[0], content_type=file[1])
+    return HttpResponse(content, content_type=FILES[name][1])

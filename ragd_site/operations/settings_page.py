@@ -24,7 +24,7 @@ from collections_app.endpoints.server_settings import change_settings, stored
 from collections_app.http.page_requests import PageRequest, RefusalMessages, render_page, submit_form
 from collections_app.models import Operation
 from ragd.errors import InvalidInput
-from ragd_site.backup.operations import KINDS, find_backup, make_key, next_slot, pack, request_backup
+from ragd_site.backup.operations import KINDS, make_key, next_slot, pack, request_backup
 from ragd_site.environment import Environment, check_changes, secret_names
 from ragd_site.operations.branding import LOGO_BYTES_MAX, read_logo
 
@@ -229,7 +229,7 @@ def _act_on_backups(request: PageRequest, address: str) -> HttpResponseBase | No
     """What the buttons do; None for what is no button of these."""
     if operation := request.GET.get("download"):
         with RefusalMessages(request):
-            name, content = pack(find_backup(operation), actor=request.user)
+            name, content = pack(operation, actor=request.user)
             file = {"Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
             return StreamingHttpResponse(content, content_type="application/x-tar", headers=file)
         return redirect(address)

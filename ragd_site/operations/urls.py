@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.urls import path
 
-from evaluation_app.telemetry.store import collector_page
+from evaluation_app.telemetry.metrics import pages as metrics_pages
 from ragd_site.operations import palette, retention_page, settings_page, views
 
 app_name = "operations"
@@ -18,5 +18,5 @@ urlpatterns = [
     path("settings/retention/", retention_page.retention, name="retention"),
     path("settings/retention/<slug:period>/", retention_page.change_period, name="retention-period"),
     path("settings/server/", settings_page.server_settings, name="server-settings"),
-    path("settings/connections/collector/", collector_page.collector, name="collector"),
+    path("settings/connections/collector/", metrics_pages.collector, name="collector"),
 ]
