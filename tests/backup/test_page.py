@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import shutil
 import tarfile
+import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,14 +33,19 @@ PAGE = "/settings/server/?subject=backup"
 
 
 @pytest.fixture
-def place(committed: None, settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def place(committed: None, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    top = Path(tempfile.mkdtemp(prefix="ragd-page-"))  # a drill beside that of another process needs its own RAGD_VAR
+    top.chmod(0o755)
+    settings.RAGD_VAR = top / "var"
+    settings.RAGD_VAR.mkdir()
     monkeypatch.setattr(server_restore, "CHECKS", ())
     values = connection.settings_dict
     address = f"{values['USER']}:{values['PASSWORD']}@{values['HOST']}:{values['PORT']}/{values['NAME']}"
     settings.DATABASE_URL, settings.RAGD_STATED = f"postgresql://{address}", frozenset()
-    settings.RAGD_BACKUP_TO, settings.RAGD_BACKUP_KEY = str(tmp_path / "place"), Key.generate().strip()
-    yield tmp_path / "place"
+    settings.RAGD_BACKUP_TO, settings.RAGD_BACKUP_KEY = str(top / "place"), Key.generate().strip()
+    yield top / "place"
     stored.apply({})
+    shutil.rmtree(top)
 
 
 def act(client: Client, do: str) -> Operation:
@@ -61,7 +68,7 @@ def test_a_worker_makes_it_and_a_download_restores(place: Path, admin_client: Cl
     )  # fmt: skip
     assert drilled.report["backup"] == made.report["backup"] and drilled.report["log"] and drilled.findings == 0
     rows = tree(admin_client.get(PAGE)).css("#backups tbody tr")
-    assert len(rows) == 2 and not (place.parent / "drill").exists()
+    assert len(rows) == 2 and not (place.parent / "var" / "drill").exists()
     assert made.report["backup"] in str(texts(admin_client.get(f"/collections/operation/{made.pk}/"), "dd"))
     answer: Any = admin_client.get(f"{PAGE}&download={made.pk}")
     content = b"".join(answer.streaming_content)
