@@ -76,8 +76,15 @@ class ChatThreadQuerySet(models.QuerySet["ChatThread"]):
         return self.filter(models.Q(user=user) | models.Q(shared=True))
 
     def newest_first(self) -> ChatThreadQuerySet:
-        """By the time of the last question; ties by id."""
-        return self.order_by("-updated_at", "-id")
+        """Pinned ones first, then by the time of the last question; ties by id."""
+        return self.order_by("-pinned", "-updated_at", "-id")
+
+    def found(self, words: str, *, archived: bool) -> ChatThreadQuerySet:
+        """Whose title or a question of which contains the words; without words those that are archived, or are not."""
+        if not words:
+            return self.filter(archived=archived)
+        asked = ChatMessage.objects.filter(question__icontains=words).values("thread_id")
+        return self.filter(models.Q(title__icontains=words) | models.Q(pk__in=asked))
 
 
 class ChatThread(models.Model):
@@ -85,7 +92,7 @@ class ChatThread(models.Model):
 
     shared: whoever may read every one of its collections may read it. collection_ids: of the collections that its
     messages asked, ascending. rewrites: whether follow-up questions are rewritten with the history. has_files: whether
-    files were added to it (`chat.files`).
+    files were added to it (`chat.files`). pinned, archived: where its owner's list has it.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -97,6 +104,8 @@ class ChatThread(models.Model):
     )
     shared = models.BooleanField(default=False)
     rewrites = models.BooleanField(default=True)
+    pinned = models.BooleanField(default=False, db_default=False)
+    archived = models.BooleanField(default=False, db_default=False)
     has_files = models.BooleanField(default=False, db_default=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(default=timezone.now)

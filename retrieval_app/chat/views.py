@@ -49,6 +49,7 @@ PARTS = {
     "chat": "retrieval/chat/chat.html",
     "starters": "retrieval/chat/starters.html",
     "threads": "retrieval/chat/around.html",
+    "thread-list": "retrieval/chat/thread_list.html",
     "chat-files": "retrieval/chat/files.html",
 }
 CARDS = {"chat-jobs": "retrieval/chat/file_cards.html"}  # of files that are read, asked for every second
@@ -184,6 +185,8 @@ def describe_page(
     if assistant:
         initial["collection"] = [each.name for each in collections_of_assistant(assistant)]
     chosen = [each for each in collections if each.name in initial["collection"]]
+    own = ChatThread.objects.of(request.user)
+    words, archived = request.GET.get("find", "").replace("\x00", "").strip(), "archived" in request.GET
     return {
         "thread": thread,
         "assistant": assistant,
@@ -202,7 +205,9 @@ def describe_page(
         "dropped": _dropped(request, thread) if is_own else None,
         "thread_files": files_of_thread(thread),
         "quotes_only": not has_chat_model(),
-        "threads": ChatThread.objects.of(request.user).newest_first()[:THREADS_LISTED],
+        "threads": own.found(words, archived=archived).newest_first()[:THREADS_LISTED],
+        "thread_words": words,
+        "archived": archived,
         "shared_threads": ChatThread.objects.filter(shared=True)
         .exclude(user=request.user)
         .select_related("user")
@@ -309,8 +314,11 @@ def stop_answer(request: PageRequest, pk: int) -> HttpResponse:
 @needs(ASK)
 @require_POST
 def share_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
-    """shared=on lets the others read it; anything else ends that."""
+    """shared=on lets the others read it; anything else ends that. pinned, archived: on or off, for one's own list."""
     found = find_thread(request, thread_id)
+    if changes := {name: request.POST[name] == "on" for name in ("pinned", "archived") if name in request.POST}:
+        ChatThread.objects.filter(pk=found.pk).update(**changes)
+        return redirect(found)
     is_shared = request.POST.get("shared") == "on"
     share(found, shared=is_shared, actor=request.user)
     done = gettext("Thread shared.") if is_shared else gettext("Sharing stopped.")

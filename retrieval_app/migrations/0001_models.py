@@ -50,6 +50,8 @@ class Migration(migrations.Migration):
                 ('collection_ids', django.contrib.postgres.fields.ArrayField(base_field=models.BigIntegerField(), blank=True, default=list, size=None)),
                 ('shared', models.BooleanField(default=False)),
                 ('rewrites', models.BooleanField(default=True)),
+                ('pinned', models.BooleanField(db_default=False, default=False)),
+                ('archived', models.BooleanField(db_default=False, default=False)),
                 ('has_files', models.BooleanField(db_default=False, default=False)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),

@@ -134,6 +134,26 @@ def test_a_thread_is_renamed_exported_and_deleted_by_its_owner(people: dict[str,
     assert not ChatThread.objects.exists() and not ChatMessage.objects.exists() and QueryRun.objects.count() == 1
 
 
+def test_threads_are_pinned_archived_and_searched(people: dict[str, User], thread: ChatThread) -> None:
+    ada = client_of(people["ada"])
+    ada.post("/chat/", {"collection": "nature", "query": "What is below the bridge?"})
+    old, new = thread, ChatThread.objects.exclude(pk=thread.pk).get()
+    ChatThread.objects.filter(pk=new.pk).update(title="Renamed")
+
+    def listed(query: str = "", client: Client = ada) -> list[str]:
+        page = client.get(f"/chat/{query}", headers={"HX-Request": "true", "HX-Target": "thread-list"})
+        return re.findall(r'href="/chat/([0-9a-f-]{36})/"', page.content.decode())
+
+    assert listed() == [str(new.pk), str(old.pk)]
+    ada.post(f"{old.get_absolute_url()}share/", {"pinned": "on"})
+    assert listed() == [str(old.pk), str(new.pk)] and not ChatThread.objects.filter(shared=True).exists()
+    assert listed("?find=BRIDGE") == [str(new.pk)] and listed("?find=renam") == [str(new.pk)], "questions and titles"
+    assert listed("?find=nothing") == listed("?find=bridge", client_of(people["bob"])) == []
+    ada.post(f"{new.get_absolute_url()}share/", {"archived": "on"})
+    assert (listed(), listed("?archived=on"), listed("?find=bridge")) == ([str(old.pk)], [str(new.pk)], [str(new.pk)])
+    assert client_of(people["bob"]).post(f"{old.get_absolute_url()}share/", {"pinned": "off"}).status_code == 404
+
+
 def test_editing_a_question_replaces_what_came_after_it(people: dict[str, User], thread: ChatThread) -> None:
     ask(people, thread, "nature")
     first, second = ChatMessage.objects.order_by("position")
