@@ -489,5 +489,11 @@ class QuotedAnswer:
             AnswerSentence(text, begin, len(self.answer), (marker,), exact or None, 1.0 if exact else None)
         )
 
+    def note(self, text: str) -> None:
+        """A sentence of its own, that cites nothing."""
+        begin = len(self.answer) + len(text) - len(text.lstrip())
+        self.answer += text
+        self.sentences.append(AnswerSentence(text.lstrip(), begin, len(self.answer), ()))
+
     def checked(self) -> CheckedAnswer:
         return CheckedAnswer(self.answer, tuple(self.citations), 0, tuple(self.sentences))

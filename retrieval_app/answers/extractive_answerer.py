@@ -6,9 +6,7 @@ holds (weighted by how rare they are in what was found), and by the rank of its 
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,25 +16,26 @@ import regex
 
 from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmbedderError, RagdError
+from ragd.models import minilm
 from ragd.text.chunking import split_sentences
 from ragd.text.languages import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate, Embedder
 from retrieval_app.answers.answer_html import BAR
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_written
 from retrieval_app.answers.protocol import AnswerListener, Draft
-from retrieval_app.answers.refusals import NOTHING_FOUND, WEAK_EVIDENCE
+from retrieval_app.answers.question_match import MODEL, SUFFIX, WORD, Place, Weighing, read_question, split_questions
+from retrieval_app.answers.refusals import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDENCE
 from retrieval_app.llm.chat_completion import TokenUsage
 
-SOURCES_READ = 8
+SOURCES_READ = 12
 SENTENCES_EMBEDDED = 12
 SENTENCES_QUOTED = 3
+WORDS_QUOTED = 60  # at most, unless one sentence alone has more
 SENTENCE_CHARS = (20, 900)
 STATEMENT_CHARS = 12  # the least where it ends as a sentence does
-MEANING_WEIGHT, WORDS_WEIGHT, RANK_WEIGHT = 0.5, 0.3, 0.2
-NEAR_BEST = 0.75
+NEAR_BEST = 2.0  # below the best score
 SAME_WORDS = 0.7
-EVIDENCE_MIN = 0.36
-WORDS_ASKED = 2
+EVIDENCE_MIN = float(MODEL["certainty"]["least"])
 
 ENGLISH = (
     "a about after all also am an and any are as at be been before being but by can could did do does doing for "
@@ -46,10 +45,8 @@ ENGLISH = (
     "while who whom whose why will with would you your"
 )
 STOP_WORDS = frozenset(ENGLISH.split())
-WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
 LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
-SUFFIX = re.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
@@ -57,41 +54,24 @@ CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """content[start:end] of sources[source]. words: its stems. meaning: cosine with the question, 0 until embedded.
+    """content[start:end] of sources[source]. heading: the line of a heading above it in the content, "" without one.
 
-    words_share: of the question's words, those in the sentence. asked_share: of the sentence's own words without
-    numbers, those in the question; 0 below WORDS_ASKED of them, for a row, and where the sentence says nothing else.
     columns: of a row of a table, the names of its columns. read_as: each of its cells behind the name of its column,
-    which is what is embedded; words then has those of the header too.
+    which is what is read of it. score: see `Weighing.scores`; 0.0 until it is weighed.
     """
 
     source: int
     start: int
     end: int
     text: str
-    words: frozenset[str]
-    words_share: float = 0.0
-    asked_share: float = 0.0
-    meaning: float = 0.0
+    heading: str = ""
     read_as: str = ""
     columns: tuple[str, ...] | None = None
+    score: float = 0.0
 
     @property
     def is_row(self) -> bool:
         return bool(self.read_as)
-
-    @property
-    def evidence(self) -> float:
-        """0..1: how far the sentence alone answers to the question, wherever its passage ranks.
-
-        A short sentence cannot hold the words of a longer question; that it is about little else counts as much.
-        """
-        words = max(self.words_share, self.asked_share)
-        return (MEANING_WEIGHT * self.meaning + WORDS_WEIGHT * words) / (MEANING_WEIGHT + WORDS_WEIGHT)
-
-    @property
-    def score(self) -> float:
-        return MEANING_WEIGHT * self.meaning + WORDS_WEIGHT * self.words_share + RANK_WEIGHT * rank_value(self.source)
 
 
 class ExtractiveAnswerer:
@@ -128,45 +108,65 @@ class ExtractiveAnswerer:
         read = sum(self.embedder.count_tokens(text) for text in texts)
         question = [{"role": "user", "content": query}]
         with telemetry.ChatCall(self.system, self.model, messages=question, input_tokens=read) as call:
-            ranked = self.rank_sentences(query, used_sources, spans)
-            evidence = max((sentence.evidence for sentence in ranked), default=0.0)
+            parts = split_questions(query)
+            weighed = [self.weigh(part, used_sources, spans) for part in parts]
+            evidence = max(certainty for _, certainty in weighed)
             abstained = evidence < self.evidence_min
-            refusal = CheckedAnswer(WEAK_EVIDENCE if ranked else NOTHING_FOUND)
-            checked = refusal if abstained else quote(choose_sentences(ranked), used_sources)
+            refusal = CheckedAnswer(WEAK_EVIDENCE if weighed[0][0] else NOTHING_FOUND)
+            kept = [ranked for ranked, certainty in weighed if certainty >= self.evidence_min]
+            missing = [
+                part for part, (_, certainty) in zip(parts, weighed, strict=True) if certainty < self.evidence_min
+            ]
+            checked = refusal if abstained else quote(choose_sentences(kept), used_sources, missing)
             written = 0 if abstained else self.embedder.count_tokens(checked.answer)
             call.confidence = evidence
             call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written)
         usage = TokenUsage(read, written, estimated=True)
         return Draft(checked, abstained, usage, len(used_sources), evidence=round(evidence, 6))
 
-    def rank_sentences(
+    def weigh(
         self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()
-    ) -> list[Sentence]:
-        """Best first; ties by source rank, then place."""
-        readable = read_sentences(sources)
-        selected = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
-        sentences = weigh_words(query, selected)
-        shortlist = sorted(sentences, key=_preselection)[:SENTENCES_EMBEDDED]
-        return sorted(self._weigh_meaning(query, shortlist), key=lambda item: (-item.score, item.source, item.start))
+    ) -> tuple[list[Sentence], float]:
+        """(the sentences, best first, ties by source rank, then place; how sure it is that one of them answers)."""
+        sentences, weighing = self.read(query, sources, spans)
+        scored = [
+            replace(item, score=round(float(score), 6))
+            for item, score in zip(sentences, weighing.scores(), strict=True)
+        ]
+        return sorted(scored, key=lambda item: (-item.score, item.source, item.start)), weighing.certainty()
 
-    def _weigh_meaning(self, query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
-        if not sentences:
-            return []
-        if self.words_only:
-            return [replace(sentence, meaning=sentence.words_share) for sentence in sentences]
+    def read(
+        self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()
+    ) -> tuple[list[Sentence], Weighing]:
+        """(the sentences, by source, then place; what is measured of each)."""
+        readable = read_sentences(sources)
+        sentences = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
+        likely = str(sources[0].attributes.get("language", "")) if sources else ""
+        places = [Place(item.source, item.read_as or item.text, item.heading) for item in sentences]
+        weighing = Weighing(read_question(query, likely), sources, places)
+        is_read = bool(places) and self._is_read(query, sources)
+        return sentences, self._weigh_meaning(weighing) if is_read else weighing
+
+    def _is_read(self, query: str, sources: Sequence[Candidate]) -> bool:
+        """Whether the embedder is the bundled one, whose cosines the weights were fitted with, and reads most of it."""
+        if self.words_only or self.embedder.model != minilm.MODEL:
+            return False
+        readable = minilm.open_model(None).find_readable(query, [source.content for source in sources])
+        return 2 * sum(readable) > len(readable)
+
+    def _weigh_meaning(self, weighing: Weighing) -> Weighing:
+        """With the cosines of the SENTENCES_EMBEDDED sentences that are best by their words."""
+        first = np.argsort(-weighing.scores(), kind="stable")[:SENTENCES_EMBEDDED]
         try:
-            question = _unit(np.asarray(self.embedder.embed_query(query), dtype=np.float64))
-            vectors = self.embedder.embed([sentence.read_as or sentence.text for sentence in sentences])
+            question = _unit(np.asarray(self.embedder.embed_query(weighing.question.text), dtype=np.float64))
+            vectors = self.embedder.embed([weighing.places[place].text for place in first])
         except (EmbedderError, DimensionMismatch) as error:
             if self.without_embedder is None:
                 raise
             self.without_embedder(error)
-            return [replace(sentence, meaning=sentence.words_share) for sentence in sentences]
+            return weighing
         cosines = [float(_unit(np.asarray(vector, dtype=np.float64)) @ question) for vector in vectors]
-        return [
-            replace(sentence, meaning=min(1.0, max(0.0, round(cosine, 6))))
-            for sentence, cosine in zip(sentences, cosines, strict=True)
-        ]
+        return weighing.with_meaning(dict(zip(first.tolist(), cosines, strict=True)))
 
 
 def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
@@ -174,11 +174,13 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
     known: set[tuple[str, int, int]] = set()
     sentences = []
     for number, source in enumerate(sources):
-        headers = RowReader(source)
+        headers, heading = RowReader(source), ""
         for start, end in split_sentences(source.content):
             if lead := LEAD.match(source.content, start, end):
                 start = lead.end()
             text = source.content[start:end].rstrip()
+            if text.startswith("#"):
+                heading = text.strip("# ")
             header, row = headers.read(start, text)
             if row:
                 start, text = start + 1 + len(text[1:]) - len(text[1:].lstrip()), text[1:-1].strip()
@@ -188,8 +190,8 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             if index in known or not (row or _is_quotable(text)):
                 continue
             known.add(index)
-            words, columns = stems(f"{header} {text}"), tuple(_cells(header)) if row else None
-            sentences.append(Sentence(number, start, start + len(text), text, words, read_as=row, columns=columns))
+            columns = tuple(_cells(header)) if row else None
+            sentences.append(Sentence(number, start, start + len(text), text, heading, read_as=row, columns=columns))
     return sentences
 
 
@@ -228,57 +230,47 @@ def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str,
     return any(span["rank"] == sentence.source + 1 and span["start"] <= start and end <= span["end"] for span in spans)
 
 
-def weigh_words(query: str, sentences: Sequence[Sentence]) -> list[Sentence]:
-    """words_share: share of the question's words in the sentence, each weighted by its rarity among the sentences,
-    rows of tables left out where there is anything else: they repeat the words of their header."""
-    requested = stems(query)
-    counted = [sentence for sentence in sentences if not sentence.is_row] or sentences
-    counts = Counter(word for sentence in counted for word in sentence.words & requested)
-    weights = {word: math.log(1 + (len(counted) + 0.5) / (counts[word] + 0.5)) for word in sorted(requested)}
-    total = sum(weights.values())
-    if not total:
-        return list(sentences)
-    return [
-        replace(
-            sentence,
-            words_share=round(sum(weights[word] for word in sorted(sentence.words & requested)) / total, 6),
-            asked_share=_asked_share(sentence, requested),
-        )
-        for sentence in sentences
-    ]
+def choose_sentences(ranked: Sequence[Sequence[Sentence]]) -> list[Sentence]:
+    """Of each question's sentences, best first: the best one, then those that are nearly as good, of the same form and
+    say something else, up to WORDS_QUOTED words in all."""
+    chosen = list(dict.fromkeys(sentences[0] for sentences in ranked if sentences))
+    size = sum(count_words(sentence.text) for sentence in chosen)
+    for sentences in ranked:
+        for sentence in sentences:
+            if len(chosen) >= SENTENCES_QUOTED or sentence.score < sentences[0].score - NEAR_BEST:
+                break
+            length = count_words(sentence.text)
+            is_new = sentence.is_row == sentences[0].is_row and not any(_is_repeated(sentence, each) for each in chosen)
+            if is_new and size + length <= WORDS_QUOTED:
+                chosen.append(sentence)
+                size += length
+    return chosen
 
 
-def _asked_share(sentence: Sentence, requested: frozenset[str]) -> float:
-    shared = sentence.words & requested
-    if sentence.is_row or len(shared) < WORDS_ASKED or sentence.words <= requested:
-        return 0.0
-    own = [word for word in sentence.words if not any(map(str.isnumeric, word))]
-    return round(len(shared.intersection(own)) / len(own), 6) if own else 0.0
+def count_words(text: str) -> float:
+    """Of text without spaces two characters count as a word."""
+    rest, runs = split_runs(text)
+    return len(rest.split()) + sum(map(len, runs)) / 2
 
 
-def choose_sentences(ranked: Sequence[Sentence]) -> list[Sentence]:
-    """The best sentence and those near it that say something else; by source rank, then in document order."""
-    chosen: list[Sentence] = []
-    named = max((sentence.words_share for sentence in ranked if sentence.is_row), default=0.0)
-    for sentence in ranked:
-        if sentence.is_row and sentence.words_share < named:
-            continue  # it shares the header with the row that was asked for, and says less of it
-        if len(chosen) == SENTENCES_QUOTED or sentence.score < NEAR_BEST * ranked[0].score:
-            break
-        if all(_shared_words(sentence, other) < SAME_WORDS for other in chosen):
-            chosen.append(sentence)
-    return sorted(chosen, key=lambda item: (item.source, item.start))
+def _is_repeated(sentence: Sentence, other: Sentence) -> bool:
+    one, two = stems(sentence.text), stems(other.text)
+    return len(one & two) >= SAME_WORDS * len(one | two)
 
 
-def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> CheckedAnswer:
-    """The sentences, each followed by the marker of its source. A marker inside a quotation is not a citation."""
+def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate], missing: Sequence[str] = ()) -> CheckedAnswer:
+    """The sentences, each followed by the marker of its source, then the questions that nothing answers. A marker
+    inside a quotation is not a citation."""
     answer = QuotedAnswer()
     for index, sentence in enumerate(chosen):
         before = ""
         if index:
-            before = " " if chosen[index - 1].text.endswith(CLOSED) and "\n" not in sentence.text else "\n"
+            is_prose = chosen[index - 1].text.endswith(CLOSED) and not (sentence.is_row or "\n" in sentence.text)
+            before = " " if is_prose else "\n"
         source, marker = sources[sentence.source], sentence.source + 1
         answer.add(before, sentence.text, source, marker, sentence.start, sentence.end, sentence.columns)
+    for part in missing:
+        answer.note(f"\n{NOT_FOUND} {part}")
     return answer.checked()
 
 
@@ -294,11 +286,6 @@ def list_stems(text: str, *, with_stop_words: bool = False) -> list[str]:
     for run in runs:
         words += pairs_of(run)
     return [_stem(word) for word in words if with_stop_words or word not in STOP_WORDS]
-
-
-def rank_value(source: int) -> float:
-    """1.0 for the first source, falling by halves every three ranks."""
-    return float(0.5 ** (source / 3))
 
 
 def _stem(word: str) -> str:
@@ -318,15 +305,6 @@ def _is_quotable(text: str) -> bool:
         and (letters + numbers) * 2 >= len(text)
         and not text.startswith(("#", "|", "```", "~~~"))
     )
-
-
-def _preselection(sentence: Sentence) -> tuple[float, int, int]:
-    return (-(sentence.words_share + 0.5 * rank_value(sentence.source)), sentence.source, sentence.start)
-
-
-def _shared_words(one: Sentence, other: Sentence) -> float:
-    union = len(one.words | other.words)
-    return len(one.words & other.words) / union if union else 1.0
 
 
 def _unit(vector: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ CODE_WORD = "NO_ANSWER"
 NOT_ANSWERED = "The sources do not answer this question."
 NOTHING_FOUND = "No answer: nothing was found that could be quoted."
 WEAK_EVIDENCE = "I could not find this with enough certainty. The closest passages:"
+NOT_FOUND = "I could not find with enough certainty:"  # of a part of a question
 
 _CODE = regex.compile(
     r"""(?P<marks>[\s"'`*_«»„“”‘’(\[]*)(?<![\p{L}\p{N}])NO\\?[_-]ANSWER(?!_?[\p{L}\p{N}])["'`*_«»“”’)\].:!;,]*""",

@@ -296,7 +296,7 @@ class AskResponse(SearchResponse):
     sentences: Stored[list[AnswerSentenceOut]]
     removed_citations: int
     answerer: str
-    evidence: Stored[float | None] = Field(description="0 to 1 of the best sentence; null where it is not measured")
+    evidence: Stored[float | None] = Field(description="0 to 1: how sure the answer is; null where it is not measured")
     retrieval_confidence: Stored[float | None] = Field(
         description="0 to 1; null where the collection is not calibrated"
     )

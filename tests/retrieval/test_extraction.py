@@ -13,7 +13,12 @@ from retrieval_app.answers.extractive_answerer import (
     choose_sentences,
     read_sentences,
     stems,
-    weigh_words,
+)
+from retrieval_app.answers.question_match import (
+    ORDER,
+    Place,
+    Weighing,
+    read_question,
 )
 from retrieval_app.answers.refusals import declines
 from tests.builders import WordEmbedder
@@ -134,8 +139,12 @@ def test_markers_stand_where_the_citations_say() -> None:
 
 
 def test_words_weigh_more_the_rarer_they_are() -> None:
-    sentences = weigh_words("pump hedge", read_sentences([source("p", PUMP), source("g", GARDEN)]))
-    share = {sentence.text: sentence.words_share for sentence in sentences}
+    sources = [source("p", PUMP), source("g", GARDEN)]
+    sentences = read_sentences(sources)
+    weighing = Weighing(
+        read_question("pump hedge"), sources, [Place(each.source, each.text, each.heading) for each in sentences]
+    )
+    share = {each.text: row[ORDER.index("words")] for each, row in zip(sentences, weighing.order, strict=True)}
     hedge = next(value for text, value in share.items() if "hedge" in text)
     pump = next(value for text, value in share.items() if "main pump" in text)
     assert hedge > pump > 0
