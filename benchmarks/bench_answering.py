@@ -59,9 +59,8 @@ class Question:
 
 def load(languages: Sequence[str]) -> Iterator[tuple[str, list[tuple[str, str]], list[Question]]]:
     """(name, documents as (id, text), questions) of each set."""
-    rows = [json.loads(line) for line in QUESTIONS.read_text(encoding="utf-8").splitlines()]
     for language in languages:
-        own = [row for row in rows if row["language"] == language]
+        own = [row for row in map(json.loads, QUESTIONS.open(encoding="utf-8")) if row["language"] == language]
         documents = [(row["document"], row["text"]) for row in own]
         questions = [
             Question(text, gold, row["document"], row["split"]) for row in own for text, gold in row["questions"]
@@ -158,11 +157,12 @@ def main() -> None:
         for name, documents, questions in load(options.languages):
             store = search(connection, name, documents, embedder)
             plan = RetrievePlan(mode="hybrid" if name.startswith("en") else "lexical", k=SOURCES_READ + 8)
-            asked = [each for each in questions if each.split == split]
+            asked = (each for each in questions if each.split == split)
             sets[name] = [replace(each, results=tuple(ragd.retrieve(each.text, plan, store))) for each in asked]
     answerer = ExtractiveAnswerer(embedder, evidence_min=0.0)
     if options.fit:
-        return fit(sets, answerer)
+        fit(sets, answerer)
+        return
     print(f"{'set':10}{'':5}{'in the first part':>19}{'in the answer':>19}{'refused':>19}{'false':>19} words   ms")
     curves = [measure(name, questions, answerer) for name, questions in sets.items()]
     print("\nrefused of the answerable / answered of the others, from the least certainty on")

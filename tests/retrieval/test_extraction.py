@@ -90,6 +90,25 @@ def test_a_short_sentence_about_something_else_answers_nothing(question: str, se
     assert (draft.abstained, draft.checked.citations) == (True, ())
 
 
+@pytest.mark.parametrize("missing", ["", "who painted the ceiling of the opera in Vienna?"])
+def test_every_part_of_a_question_is_answered_or_named_as_missing(missing: str) -> None:
+    query = f"When was the main pump of the station built, and {missing or 'when are roses cut?'}"
+    checked = ExtractiveAnswerer(local()).answer(query, [source("pump", PUMP), source("garden", GARDEN)]).checked
+    assert checked.citations[0].quote == "The main pump of the station was built in 1987."
+    assert ("garden" in {each.doc_id for each in checked.citations}) == (not missing)
+    assert checked.answer.endswith(missing) and (checked.sentences[-1].markers == ()) == bool(missing)
+
+
+@pytest.mark.parametrize(
+    ("query", "abstained"), [("Wann werden die Rosen geschnitten?", False), ("Wer malte die Decke der Oper?", True)]
+)
+def test_a_language_that_the_encoder_cannot_read_is_weighed_by_its_words(query: str, abstained: bool) -> None:
+    text = "Der Garten hinter der Station steht allen offen. Die Rosen werden im März geschnitten, die Hecke im August."
+    draft = ExtractiveAnswerer(local()).answer(query, [source("garten", text, language="de")])
+    assert draft.abstained == abstained
+    assert [each.quote for each in draft.checked.citations] == ([] if abstained else [text.partition(". ")[2]])
+
+
 @pytest.mark.parametrize(
     "sources", [[], [source("blank", " \n ")], [source("scraps", "# Title\n\n| a | b |\n\n12 34 56 78")]]
 )
