@@ -7,11 +7,11 @@ from typing import Any
 
 from django.contrib import messages
 from django.contrib.auth.models import Group, User
-from django.db.models import Count, Prefetch, Q
+from django.db.models import Count, Prefetch, Q, QuerySet
 from django.forms import Form
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access import people as service
@@ -38,6 +38,7 @@ from collections_app.access.permissions import Permission, Role
 from collections_app.access.rules import ADMINISTER, needs
 from collections_app.collections.services import update_collection
 from collections_app.collections.views import find_collection
+from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.page_requests import (
     Acts,
     PageRequest,
@@ -138,22 +139,22 @@ def _take_role(request: PageRequest, **of: Any) -> str:
 @require_GET
 def list_people(request: PageRequest) -> HttpResponse:
     """q: in the user name, name or address. state: active, inactive, or any."""
-    words, state = request.GET.get("q", "").replace("\x00", "").strip(), request.GET.get("state", "active")
     whole = RoleGrant.objects.filter(collection_id=service.EVERYWHERE)
     rows = service.list_people().order_by("username").prefetch_related("groups")
     rows = rows.prefetch_related(Prefetch("role_grants", whole, to_attr="roles_everywhere"))
     rows = rows.annotate(grants=Count("role_grants", filter=~Q(role_grants__collection_id=0), distinct=True))
-    if state in ("active", "inactive"):
-        rows = rows.filter(is_active=state == "active")
-    if words:
-        rows = rows.filter(
-            Q(username__icontains=words)
-            | Q(email__icontains=words)
-            | Q(first_name__icontains=words)
-            | Q(last_name__icontains=words)
-        )
-    context = {"page": page_of(request, rows, PER_PAGE), "q": words, "state": state, "tab": "people"}
+    states = [("", gettext("Active")), ("inactive", gettext("Inactive")), ("any", gettext("All"))]
+    state = Filter("state", gettext("State"), states, _in_state, usual="active")
+    context = list_page(request, PEOPLE, rows, [state]).context() | {"tab": "people"}
     return render_page(request, "people/people.html", context, parts={"people": "people/parts/people.html"})
+
+
+def _in_state(rows: QuerySet[User], state: str) -> QuerySet[User]:
+    return rows if state == "any" else rows.filter(is_active=not state)
+
+
+NAMES = ("username", "email", "first_name", "last_name")
+PEOPLE = ListKind("people", gettext_lazy("person,people"), gettext_lazy("Name or email"), NAMES, per_page=PER_PAGE)
 
 
 @needs(ADMINISTER, everywhere=True)

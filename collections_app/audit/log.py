@@ -8,10 +8,12 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 from django.utils import timezone
-from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.dateparse import parse_date
 
+from collections_app.domain.formats import parse_moment
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent
+from ragd.errors import InvalidInput
 
 ORDER = ("-id",)
 
@@ -21,7 +23,8 @@ class AuditFilter:
     """What is looked for; "" leaves a field out.
 
     actor: a part of a name, or an address. action: "document.change", or "document" for all of a kind. kind, subject: a
-    model's name and a row's id. q: in what was done and to what. since, until: a day or a time; a day is whole.
+    model's name and a row's id. q: in what was done and to what. since, until: a day, a time or an age; a
+    day is whole.
     """
 
     q: str = ""
@@ -44,10 +47,6 @@ class AuditFilter:
     def as_params(self) -> dict[str, str]:
         """What is stated, for an address."""
         return {field.name: getattr(self, field.name) for field in fields(self) if getattr(self, field.name)}
-
-    @property
-    def is_empty(self) -> bool:
-        return not self.as_params()
 
     def rows(self) -> QuerySet[AuditEvent]:
         """Newest first. Raises ServiceError (422) naming the field that is no time."""
@@ -78,20 +77,14 @@ class AuditFilter:
 def _moment(name: str, text: str, *, end: bool = False) -> datetime:
     """The time, or the begin of the day; of a day that ends, the begin of the next."""
     try:
-        day = parse_date(text)
-        moment = None if day else parse_datetime(text)
+        if day := parse_date(text):
+            return _begin(day + timedelta(days=1) if end else day)
     except ValueError:
-        day = moment = None
-    if day is not None:
-        return _begin(day + timedelta(days=1) if end else day)
-    if moment is None:
-        raise ServiceError(
-            f"{name} must be a day or a time, such as 2026-01-31 or 2026-01-31T12:00:00Z, not {text!r}",
-            type="invalid_input",
-            status=422,
-            field=name,
-        )
-    return timezone.make_aware(moment) if timezone.is_naive(moment) else moment
+        pass  # 2026-02-31, which is no time either
+    try:
+        return parse_moment(name, text) or timezone.now()
+    except InvalidInput as error:
+        raise ServiceError(error.message, type="invalid_input", status=422, field=name) from None
 
 
 def _begin(day: date) -> datetime:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -9,6 +10,7 @@ from django.contrib import messages
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import ADMINISTER, needs
@@ -16,10 +18,12 @@ from collections_app.audit.downloads import send_audit_log
 from collections_app.audit.log import AuditFilter, list_actions
 from collections_app.audit.origin import Channel
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, render_page, whole_number
-from collections_app.models import AuditEvent, Collection
+from collections_app.http.lists import Entry, Filter, ListKind, list_page, period
+from collections_app.http.page_requests import PageRequest, collection_titles, find_or_404, render_page, whole_number
+from collections_app.models import AuditEvent
 
 PER_PAGE = 50
+AUDIT = ListKind("audit", "", gettext_lazy("Search actions"))
 CHANNEL_NAMES = {
     Channel.WEB: "Web", Channel.API: "API", Channel.MCP: "MCP", Channel.CLI: "CLI", Channel.ADMIN: "Admin",
     Channel.WORKER: "Worker",
@@ -37,22 +41,30 @@ def audit_log(request: PageRequest) -> HttpResponse:
         rows, error = AuditEvent.objects.none(), refusal.message
     events, before, after = _page(request, rows)
     params = audit_filter.as_params()
-    context = {
-        "events": events,
-        "older": urlencode(params | {"before": events[-1].pk}) if before else "",
-        "newer": urlencode(params | {"after": events[0].pk}) if after else "",
-        "wanted": audit_filter,
-        "query": urlencode(params),
-        "error": error,
-        "actions": list_actions(),
-        "kinds": AuditEvent.objects.order_by("subject_kind").exclude(subject_kind="").values_list(
-            "subject_kind", flat=True
-        ).distinct(),
-        "channels": CHANNEL_NAMES,
-        "outcomes": AuditEvent.Outcome.choices,
-        "collections": Collection.objects.live().by_name().values_list("name", flat=True)[:200],
-    }  # fmt: skip
+    listing = replace(
+        list_page(request, AUDIT, None, _filters(request)),
+        misfits=(),
+        rows=events,
+        older="?" + urlencode(params | {"before": events[-1].pk}) if before else "",
+        newer="?" + urlencode(params | {"after": events[0].pk}) if after else "",
+    )
+    context = listing.context() | {"query": urlencode(params), "error": error}
     return render_page(request, "collections/audit.html", context, parts={"audit": "collections/parts/audit.html"})
+
+
+def _filters(request: PageRequest) -> list[Filter]:
+    named = AuditEvent.objects.order_by("subject_kind").exclude(subject_kind="")
+    kinds = named.values_list("subject_kind", flat=True).distinct()
+    return [
+        Filter("action", gettext("Action"), list_actions(), free=True),
+        Filter("actor", gettext("User"), entries=(Entry("actor", gettext("User or address")),)),
+        Filter("collection", gettext("Collection"), collection_titles(request).items(), free=True),
+        period(),
+        Filter("channel", gettext("Channel"), [(str(key), name) for key, name in CHANNEL_NAMES.items()]),
+        Filter("outcome", gettext("Outcome"), AuditEvent.Outcome.choices),
+        Filter("kind", gettext("Object type"), kinds, free=True),
+        Filter("subject", gettext("Object ID"), entries=(Entry("subject", gettext("Object ID")),)),
+    ]
 
 
 def _page(request: PageRequest, rows: Any) -> tuple[list[AuditEvent], bool, bool]:

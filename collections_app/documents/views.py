@@ -158,7 +158,7 @@ def _expression(collection: str, text: str, wrong: str) -> Filter:
     widget = FilterInput({**FILTER_ATTRS, "class": "input mono", "placeholder": DOCUMENT_FILTER_EXAMPLE, **marks})
     widget.collection, widget.of_documents = collection, True
     extra = {"input": widget.render("filter", text, {"id": "id_filter"}), "wrong": wrong}
-    return Filter("filter", gettext("Expression"), free=True, template="components/filter_text.html", extra=extra)
+    return Filter("filter", gettext("Expression"), free=True, extra=extra)
 
 
 @needs(WRITE)

@@ -1,15 +1,26 @@
-"""How numbers, sizes, durations and names are written for people. Pages have each as a filter of its name."""
+"""How numbers, sizes, durations and names are written for people, and how times that people type are read.
+
+Pages have each as a filter of its name.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from django.conf.locale import LANG_INFO
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext
 
+from ragd.errors import InvalidInput
+
 MEGABYTE = 1_000_000
+AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
+AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 LABEL_KINDS = ("message", "page", "row", "rows", "section", "sheet", "slide", "speaker")
 FILE_TYPES = {
@@ -226,3 +237,19 @@ def shown(value: Any) -> str:
 def exactly(value: Any) -> str:
     """A value as JSON, to the last digit: what tests and scripts read from data attributes."""
     return json.dumps(value, ensure_ascii=False)
+
+
+def parse_moment(field: str, text: str) -> datetime | None:
+    """A time, or an age before now; None for "". Raises InvalidInput."""
+    if not text:
+        return None
+    try:
+        if age := AGE.fullmatch(text.strip()):
+            return timezone.now() - timedelta(**{AGE_UNITS[age[2]]: int(age[1])})
+        moment = parse_datetime(text) or datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        raise InvalidInput(
+            f"{field} must be a time such as 2026-01-31T08:00:00Z or an age such as 30m, 24h or 7d, not {text!r}",
+            field=field,
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -338,16 +338,6 @@ def address_with(context: Context, **changes: str | int | None) -> str:
     return _with_query(context, **({"page": None} | {name: value or None for name, value in changes.items()}))
 
 
-@register.simple_tag(takes_context=True)
-def address_without(context: Context, name: str, value: str) -> str:
-    """The address of the page itself without one of the values of a parameter."""
-    request: HttpRequest = context["request"]
-    query = request.GET.copy()
-    query.setlist(name, [each for each in query.getlist(name) if each != value])
-    query.pop("page", None)
-    return f"?{query.urlencode()}" if query else "?"
-
-
 def _with_query(context: Context, **changes: str | int | None) -> str:
     """The address of the page itself with some parameters changed; None removes one."""
     request: HttpRequest = context["request"]

@@ -19,11 +19,12 @@ from django.views.decorators.http import require_GET, require_http_methods
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.collections.services import get_collection
 from collections_app.errors import ServiceError
+from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
+    collection_titles,
     find_or_404,
-    page_of,
     refuse,
     render_page,
     submit_form,
@@ -61,7 +62,6 @@ Kind = Experiment.Kind
 
 STEP = 0.05
 LEVELS = 8  # shades of the heat map, in static/css/evaluation.css
-PER_PAGE = 25
 HEADS = {"weights": gettext_lazy("Vector : keyword")}
 
 
@@ -188,23 +188,32 @@ class ModelLine:
     dot: float
 
 
+EXPERIMENTS = ListKind(
+    "experiments", gettext_lazy("experiment,experiments"), gettext_lazy("Search experiments"), ("name", "set_name")
+)
+
+
 @needs(READ, EVALUATE)
 @require_GET
 def list_experiments(request: PageRequest) -> HttpResponse:
     """Newest first. set=NAME: those of that golden set; collection=NAME: those of that collection; kind: of that."""
-    chosen = {name: request.GET.get(name, "").replace("\x00", "") for name in ("set", "collection", "kind")}
-    fields = {"set": "set_name", "collection": "collection_name", "kind": "kind"}
-    rows = Experiment.objects.filter(**{fields[name]: value for name, value in chosen.items() if value})
-    page = page_of(request, rows.defer("questions", "doc_ids", "settings", "grid"), PER_PAGE)
-    progress = lifecycle.read_progress(list(page))
-    context = {
-        "page": page,
-        "rows": [(each, progress[each.pk], measure_of(each.measure).title if each.measure else "") for each in page],
-        "chosen": chosen,
-        "sets": list(GoldenSet.objects.values_list("name", flat=True)),
-        "kinds": Kind.choices,
+    names = GoldenSet.objects.values_list("name", flat=True)
+    filters = [
+        Filter("kind", gettext("Kind"), Kind.choices, "kind"),
+        Filter("set", gettext("Test set"), names, "set_name", free=True),
+        Filter("collection", gettext("Collection"), collection_titles(request).items(),
+               "collection_name", free=True),
+    ]  # fmt: skip
+    rows = Experiment.objects.defer("questions", "doc_ids", "settings", "grid")
+    listing = list_page(request, EXPERIMENTS, rows, filters)
+    progress = lifecycle.read_progress(list(listing.page))
+    context = listing.context() | {
+        "rows": [
+            (each, progress[each.pk], measure_of(each.measure).title if each.measure else "") for each in listing.page
+        ],
     }
-    return render_page(request, "evaluation/experiments/experiments.html", context)
+    parts = {"experiments": "evaluation/experiments/parts/list.html"}
+    return render_page(request, "evaluation/experiments/experiments.html", context, parts=parts)
 
 
 @needs(EVALUATE)

@@ -5,6 +5,7 @@ The page of a collection's content gaps.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from urllib.parse import urlencode
@@ -22,6 +23,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.collections.views import find_collection
 from collections_app.domain.formats import counted
+from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page
 from evaluation_app.failures.board import (
     DECISIONS,
@@ -81,10 +83,8 @@ def board(request: PageRequest) -> HttpResponse:
             "board": shown,
             "suggestions": suggest_fixes(run, shown.questions),
             "snoozes": _snoozes(),
-            "categories": shown.categories,
             "filters": filters,
-            "runs": runs_of(run.golden_set) if run.golden_set else [run],
-            "people": people(),
+            "list": list_page(request, ListKind("", ""), None, _chips(run, sets, shown.categories)),
             "changed": has_changed(run),
             "address": f"{reverse('evaluation:board')}?{_query(run, filters)}",
         }
@@ -132,6 +132,24 @@ def modes(request: PageRequest) -> HttpResponse:
     thresholds = thresholds_for()
     rows = [(mode, mode.describe_band(thresholds)) for mode in stored_table().modes.values()]
     return render_page(request, "evaluation/diagnosis/modes.html", {"tab": "board", "rows": rows})
+
+
+def _chips(run: EvaluationRun, sets: Sequence[GoldenSet], categories: Sequence[str]) -> list[Filter]:
+    baseline = run.golden_set and run.golden_set.baseline_id
+    runs = [
+        (each.pk, f"{each} {gettext('(baseline)')}" if each.pk == baseline else each)
+        for each in (runs_of(run.golden_set) if run.golden_set else [run])
+    ]
+    shows = [("", gettext("Open")), ("away", gettext("Dismissed")), ("all", gettext("All"))]
+    modes = [(key, mode.title) for key, mode in stored_table().modes.items()]
+    return [
+        Filter("show", gettext("Status"), shows, usual=SHOWS[0]),
+        Filter("set", gettext("Test set"), [each.name for each in sets], free=True),
+        Filter("run", gettext("Evaluation run"), runs, free=True),
+        Filter("category", gettext("Category"), categories, free=True),
+        Filter("assignee", gettext("Assigned to"), people(), free=True),
+        Filter("mode", gettext("Failure mode"), modes),
+    ]
 
 
 def _chosen_run(query: QueryDict, sets: list[GoldenSet]) -> EvaluationRun | None:

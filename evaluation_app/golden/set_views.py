@@ -126,7 +126,7 @@ def show_set(request: PageRequest, pk: int) -> HttpResponse:
             "state",
             gettext("State"),
             [(LOST, gettext("Expected documents missing"), len(lost))] if lost else [],
-            by=lambda rows: rows.filter(pk__in=[item.row.pk for item in lost]),
+            by=lambda rows, state: rows.filter(pk__in=[item.row.pk for item in lost]) if state else rows,
         ),
     ]
     listing = list_page(request, QUESTIONS, accepted, filters)

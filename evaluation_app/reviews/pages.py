@@ -21,6 +21,7 @@ from collections_app.access.rules import ASK, EVALUATE, READ, needs
 from collections_app.audit.services import Subject
 from collections_app.domain.formats import counted
 from collections_app.http.downloads import Reading, download_response
+from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.page_requests import PageRequest, field_of, page_of, render_page, submit_form
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask, RunScore
@@ -337,16 +338,15 @@ def agreement(request: PageRequest) -> HttpResponse:
     tasks = (
         rows.select_related("item").prefetch_related("reviews").only("judged", "query_run", "item", "item__annotation")
     )
-    offered = {
-        name: list(ReviewTask.objects.exclude(**{name: ""}).order_by(name).values_list(name, flat=True).distinct())
+    names = {
+        name: ReviewTask.objects.exclude(**{name: ""}).order_by(name).values_list(name, flat=True).distinct()
         for name in FILTER_WORDS
     }
+    filters = [Filter(name, words, names[name], free=True) for name, words in FILTER_WORDS.items()]
     context = {
+        "list": list_page(request, ListKind("", ""), None, filters),
         "tab": "review",
         "agreement": read_agreement(tasks),
-        "chosen": chosen,
-        "offered": [(name, FILTER_WORDS[name], values, chosen.get(name, "")) for name, values in offered.items()],
-        "has_choice": bool(chosen) or any(len(values) > 1 for values in offered.values()),
         "query": urlencode(chosen),
     }
     return render_page(request, "evaluation/reviews/agreement.html", context)

@@ -21,7 +21,7 @@ from collections_app.http.navigation import Page, Reader, administers, all_pages
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from collections_app.models import Collection, Document
 from evaluation_app.models import GoldenSet
-from evaluation_app.runs.run_pages.runs_page import filtered_runs
+from evaluation_app.runs.run_pages.runs_page import find_runs
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.models import RunFilter
 
@@ -219,7 +219,7 @@ def _golden_sets(words: str, titles: Mapping[str, str]) -> list[Destination]:
 
 def _evaluation_runs(words: str) -> list[Destination]:
     """By their own name or that of their set, newest first."""
-    rows = [] if "\x00" in words else filtered_runs(text=words, purpose="all")[:FOUND_PER_GROUP]
+    rows = find_runs(words)[:FOUND_PER_GROUP]
     return [Destination(row.get_absolute_url(), "evaluation", str(row), row.set_name) for row in rows]
 
 

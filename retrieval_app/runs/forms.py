@@ -1,4 +1,4 @@
-"""The question with its knobs, and the filter of the runs."""
+"""The question with its knobs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, form_values
 from retrieval_app.plans.services import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
-from retrieval_app.runs.run_log import scored
 from retrieval_app.search.degrading import known_models
 from retrieval_app.search.multi_collection import Beside, lead_first
 
@@ -142,59 +141,3 @@ def initial_of(run: QueryRun) -> dict[str, Any]:
         return values | form_values(RetrievePlan.from_dict(run.plan))
     except (InvalidInput, TypeError):
         return values
-
-
-ALL = "all"
-
-
-class RunFilterForm(forms.Form):
-    """The filter of the runs table. What is wrong in an address is told and left out, not refused."""
-
-    text = forms.CharField(label=gettext_lazy("Search"), required=False)
-    collection = forms.CharField(label=gettext_lazy("Collection"), required=False)
-    kind = forms.ChoiceField(
-        label=gettext_lazy("Kind"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Kind.choices]
-    )
-    status = forms.ChoiceField(
-        label=gettext_lazy("Outcome"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Status.choices]
-    )
-    channel = forms.ChoiceField(
-        label=gettext_lazy("Channel"), required=False, choices=[("", gettext_lazy("All")), *QueryRun.Channel.choices]
-    )
-    degraded = forms.ChoiceField(
-        label=gettext_lazy("Degraded"),
-        required=False,
-        choices=[("", gettext_lazy("All")), ("yes", gettext_lazy("Degraded only"))],
-    )
-    environment = forms.ChoiceField(
-        label=gettext_lazy("Environment"),
-        required=False,
-        choices=[*QueryRun.Environment.choices, (ALL, gettext_lazy("All"))],
-    )
-    model = forms.CharField(label=gettext_lazy("Model"), required=False)
-    min_ms = forms.FloatField(label=gettext_lazy("Min latency (ms)"), required=False, min_value=0)
-    max_ms = forms.FloatField(label=gettext_lazy("Max latency (ms)"), required=False, min_value=0)
-    min_cost = forms.FloatField(label=gettext_lazy("Min cost ($)"), required=False, min_value=0)
-    max_cost = forms.FloatField(label=gettext_lazy("Max cost ($)"), required=False, min_value=0)
-    since = forms.DateTimeField(label=gettext_lazy("Since (UTC)"), required=False)
-    until = forms.DateTimeField(label=gettext_lazy("Until (UTC)"), required=False)
-    measure = forms.CharField(label=gettext_lazy("Metric"), required=False)
-    score_below = forms.FloatField(label=gettext_lazy("Score below"), required=False)
-    score_above = forms.FloatField(label=gettext_lazy("Score above"), required=False)
-
-    def clean_measure(self) -> str:
-        measure: str = self.cleaned_data["measure"]
-        if measure:
-            try:
-                scored(measure)
-            except InvalidInput as error:
-                raise forms.ValidationError(error.message) from None
-        return measure
-
-    def clean(self) -> dict[str, Any]:
-        """A bound without a metric says nothing: it is left out and told."""
-        data = dict(super().clean() or {})
-        for name in ("score_below", "score_above"):
-            if data.get(name) is not None and not data.get("measure"):
-                self.add_error(name, "choose a metric")
-        return data

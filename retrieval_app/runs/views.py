@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, cast
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
-from django.forms import ChoiceField
 from django.http import Http404, HttpResponse, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
@@ -32,14 +31,24 @@ from collections_app.access.rules import ASK, EVALUATE, READ, needs
 from collections_app.audit.services import Subject, record_event
 from collections_app.documents.reading_views import CitedPassage, read_passage
 from collections_app.errors import ServiceError
-from collections_app.http.lists import keep_setting, read_setting, read_views
+from collections_app.http.lists import (
+    Entry,
+    Filter,
+    FilterValues,
+    ListKind,
+    bounds,
+    keep_setting,
+    list_page,
+    period,
+    read_filters,
+    read_number,
+    read_setting,
+)
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
     collection_titles,
-    field_of,
     find_or_404,
-    page_of,
     render_page,
     whole_number,
 )
@@ -47,25 +56,60 @@ from collections_app.models import Collection
 from ragd.errors import RagdError
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.forms import address_of_run
-from retrieval_app.runs.forms import ALL, RunFilterForm
 from retrieval_app.runs.models import QueryRunQuerySet, RunFilter
 from retrieval_app.runs.presenters import SourceRow, cited_place, cited_result, describe_run
 from retrieval_app.runs.receipts import make_receipt
 from retrieval_app.runs.replay import Replayed, search_again
 from retrieval_app.runs.run_log import RunLog, offered_measures, scored, send_log
 
-RUNS_PER_PAGE = 50
+ALL = "all"
 COUNTED = ("environment", "kind", "status", "channel")  # the filters whose choices say how many runs they leave
 SCORE_FILTERS = ("measure", "score_below", "score_above")
-SELDOM_FILTERS = ("degraded", "max_ms", "min_cost", "max_cost", "channel", "since", "until", *SCORE_FILTERS)
+RUNS = ListKind(
+    "runs", gettext_lazy("query run,query runs"), gettext_lazy("Search questions"), views="runs", words="text"
+)
 
 
-def read_filter(request: PageRequest) -> tuple[RunFilterForm, dict[str, Any]]:
-    """The filter that the address holds, and its values by field; None for what is wrong, or is as it is anyway."""
-    form = RunFilterForm(request.GET)
-    form.is_valid()
-    values = {name: form.cleaned_data.get(name) for name in form.fields}
-    return form, values | ({"environment": None} if values["environment"] == QueryRun.Environment.PRODUCTION else {})
+def run_filters(request: PageRequest) -> list[Filter]:
+    """All that the address may state, the search first. Nothing is read that only the page draws."""
+    production = QueryRun.Environment.PRODUCTION
+    environments = [("" if value == production else value, label) for value, label in QueryRun.Environment.choices]
+    decimal = {"inputmode": "decimal"}
+    measure = Entry("measure", gettext("Metric"), _read_measure, {"placeholder": "correctness"}, offered_measures())
+    return [
+        Filter("text", RUNS.search, free=True),
+        Filter("collection", gettext("Collection"), lambda: collection_titles(request).items(), free=True),
+        Filter("status", gettext("Outcome"), QueryRun.Status.choices),
+        Filter("kind", gettext("Kind"), QueryRun.Kind.choices),
+        Filter("channel", gettext("Channel"), QueryRun.Channel.choices),
+        period(),
+        Filter("environment", gettext("Environment"), [*environments, (ALL, gettext("All"))], usual=production),
+        Filter("model", gettext("Model"), QueryRun.objects.recent_models, free=True),
+        bounds("ms", gettext("Latency"), "ms"),
+        bounds("cost", gettext("Cost"), "$"),
+        Filter("measure", gettext("Score"), entries=(
+            measure,
+            Entry("score_below", gettext("Score below"), read_number, decimal, words="< {}"),
+            Entry("score_above", gettext("Score above"), read_number, decimal, words="> {}"),
+        )),
+        Filter("degraded", gettext("Degraded"), [("yes", gettext("Degraded only"))]),
+    ]  # fmt: skip
+
+
+def _read_measure(text: str) -> str:
+    scored(text)
+    return text
+
+
+def read_filter(request: PageRequest) -> FilterValues:
+    """The filter that the address holds. A bound of a score without a metric says nothing: it is left out and told."""
+    stated = read_filters(request.GET, run_filters(request))
+    unnamed = [name for name in SCORE_FILTERS[1:] if name in stated.texts and "measure" not in stated.texts]
+    return FilterValues(
+        stated.values | dict.fromkeys(unnamed),
+        {name: text for name, text in stated.texts.items() if name not in unnamed},
+        (*stated.misfits, *((gettext("Score"), gettext("choose a metric")) for _ in unnamed)),
+    )
 
 
 def filtered_runs(values: Mapping[str, Any]) -> QueryRunQuerySet:
@@ -79,48 +123,29 @@ def filtered_runs(values: Mapping[str, Any]) -> QueryRunQuerySet:
     return runs.filter(scored(measure, below, above)) if measure else runs
 
 
-def _other_environments(values: dict[str, Any]) -> list[tuple[str, int, str]]:
-    """(label, runs, address) of the environments with runs that match, where the filter's own has none."""
-    rows = filtered_runs(values | {"environment": ALL}).order_by().values_list("environment")
-    counts = dict(rows.annotate(Count("pk")))
-    return [
-        (str(label), counts[name], address_of_filter(values | {"environment": name}))
-        for name, label in QueryRun.Environment.choices
-        if name in counts
-    ]
-
-
-def _count_choices(form: RunFilterForm, values: Mapping[str, Any]) -> None:
-    """Beside each choice how many runs it would leave with the other filters as they are. One query per filter."""
-    for name in COUNTED:
-        other = {**values, name: ALL if name == "environment" else None}
-        counts = dict(filtered_runs(other).order_by().values_list(name).annotate(Count("pk")))
-        field = field_of(form, name, ChoiceField)
-        whole = ("", ALL)
-        field.choices = [
-            (value, label if value in whole else f"{label} ({counts.get(value, 0):,})")
-            for value, label in cast("list[tuple[str, str]]", field.choices)
-        ]
+def _count(values: Mapping[str, Any], name: str) -> dict[str, int]:
+    """How many runs each value of a filter leaves with the other filters as they are. One query."""
+    other = {**values, name: ALL if name == "environment" else None}
+    return dict(filtered_runs(other).order_by().values_list(name).annotate(Count("pk"))) if name in COUNTED else {}
 
 
 def list_runs(request: PageRequest) -> HttpResponse:
     """One level of the activity, whose page is the evaluation's."""
-    form, values = read_filter(request)
-    address = address_of_filter(values)
-    page = page_of(request, filtered_runs(values).for_lists(), RUNS_PER_PAGE)
-    _count_choices(form, values)
-    context = {
+    stated = read_filter(request)
+    counts = partial(_count, stated.values)
+    rows = filtered_runs(stated.values).for_lists()
+    listing = list_page(request, RUNS, rows, run_filters(request)[1:], counts=counts)
+    labels = dict(QueryRun.Environment.choices)
+    others = {} if listing.has_rows else counts("environment")
+    context = listing.context() | {
+        "list": replace(listing, misfits=stated.misfits),
         "level": "runs",
-        "list_views": read_views(request, "runs"),
-        "form": form,
-        "page": page,
-        "others": () if page.paginator.count else _other_environments(values),
-        "is_filtered": bool(address),
-        "run_filter": address,
-        "models": QueryRun.objects.recent_models(),
-        "measures": offered_measures(),
-        "opens_more": any(values[name] not in (None, "") or name in form.errors for name in SELDOM_FILTERS),
-        "collections": collection_titles(request),
+        "others": [
+            (labels[name], others[name], address_of_filter(stated.texts | {"environment": name}))
+            for name in labels
+            if name in others
+        ],
+        "run_filter": address_of_filter(stated.texts),
     }
     return render_page(request, "evaluation/activity.html", context, parts={"runs": "retrieval/parts/runs.html"})
 
@@ -129,16 +154,14 @@ def list_runs(request: PageRequest) -> HttpResponse:
 @require_GET
 def download_log(request: PageRequest) -> HttpResponseBase:
     """What the runs' page lists, all of its pages, as JSON Lines: the address holds the same filter."""
-    _, values = read_filter(request)
     with RefusalMessages(request):
-        return send_log(request, RunLog(filtered_runs(values)))
+        return send_log(request, RunLog(filtered_runs(read_filter(request).values)))
     return redirect(f"{reverse('evaluation:activity')}?{request.GET.urlencode()}")
 
 
-def address_of_filter(requested: Mapping[str, Any]) -> str:
-    """ "?status=error" of what is set; "" where nothing is. Times as ISO 8601."""
-    stated = {name: value.isoformat() if isinstance(value, datetime) else value for name, value in requested.items()}
-    selected = {name: value for name, value in stated.items() if value not in (None, "")}
+def address_of_filter(texts: Mapping[str, str]) -> str:
+    """ "?status=error" of what is set; "" where nothing is."""
+    selected = {name: text for name, text in texts.items() if text}
     return f"?{urlencode(selected)}" if selected else ""
 
 
@@ -170,9 +193,9 @@ def frame_of_run(request: PageRequest, run: QueryRun, view: str) -> dict[str, An
     views = [(name, label) for name, label, needed in VIEWS if needed is None or access.may(needed, run.collection_id)]
     if view not in dict(views):
         raise PermissionDenied
-    _, values = read_filter(request)
+    stated = read_filter(request)
     evidence = {name: request.GET[name] for name in SHOWN_EVIDENCE if whole_number(request.GET.get(name))}
-    rows = filtered_runs(values | {"environment": values["environment"] or run.environment})
+    rows = filtered_runs(stated.values | {"environment": stated.values["environment"] or run.environment})
     newer, older = rows.beside(run)
     baseline = QueryRun.objects.filter(pk=read_setting(request.user, BASELINE)).only("id").first()
     lives = Collection.objects.live().filter(name=run.collection_name).exists()
@@ -181,20 +204,20 @@ def frame_of_run(request: PageRequest, run: QueryRun, view: str) -> dict[str, An
         "run_tabs": [
             (
                 label if name else _first_label(run, evidence),
-                run.get_absolute_url() + address_of_filter({"view": name} | values | evidence),
+                run.get_absolute_url() + address_of_filter({"view": name} | stated.texts | evidence),
                 name == view,
             )
             for name, label in views
         ],
         "collection_lives": lives,
         "playground_href": address_of_run(run) if lives else "",
-        "run_filter": address_of_filter(values),
+        "run_filter": address_of_filter(stated.texts),
         "is_baseline": baseline == run,
         "baseline_href": reverse("evaluation:compare-query-runs", args=[run.pk, baseline.pk])
         if baseline is not None and baseline != run
         else "",
         **{
-            name: each and (each.query, each.get_absolute_url() + address_of_filter({"view": view} | values))
+            name: each and (each.query, each.get_absolute_url() + address_of_filter({"view": view} | stated.texts))
             for name, each in (("newer", newer), ("older", older))
         },
     }

@@ -233,6 +233,15 @@ def admin_addresses_of(nature: Collection) -> list[str]:
     ]
 
 
+FIELDS_MAX = 300  # that stand open on all pages together
+FIRST_ROW_PX = 260  # of a list, at 1280 by 800, where no banner stands above it
+MEASURE = """() => [
+  [...document.querySelectorAll("main :is(input:not([type=hidden]), select, textarea)")]
+    .filter((each) => each.checkVisibility() && each.getBoundingClientRect().width > 1).length,
+  document.querySelector("main:not(:has(.banner)) > .list > [id$=-rows] tbody tr")?.getBoundingClientRect().top ?? 0,
+]"""
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("addresses", [addresses_of, admin_addresses_of])
 def test_every_page(
@@ -241,13 +250,18 @@ def test_every_page(
     """Each page is loaded once, then looked at in dark, as on a phone, and on the widest screen."""
     make_jobs()
     found: list[str] = []
+    fields = 0
     for address in addresses(nature):
-        visit.go(address)
+        page = visit.go(address)
         found += visit.faults()
+        count, top = page.evaluate(MEASURE)
+        fields += 0 if address.startswith("/admin/") else count
+        found += [f"{address}: the first row is {top:.0f} px down"] if top > FIRST_ROW_PX else []
         visit.look("dark", 1920)
         found += [f"{address}: lines too long: {text}" for text in visit.long_lines()]
         visit.look("light", 1280)
-    assert found == []
+    print(f"{fields} fields on all pages")
+    assert found == [] and fields <= FIELDS_MAX
     assert all("422" in complaint for complaint in visit.complaints), visit.complaints  # the plan that is refused
     visit.complaints.clear()
 

@@ -177,7 +177,7 @@ def traffic(module_db: None) -> None:
 def test_traces_and_runs_show_the_same_number_of_queries(admin_client: Client, traffic: None) -> None:
     overview = admin_client.get("/traces/?period=7d").context["whole"].spans
     runs = admin_client.get("/activity/?period=7d").context["page"].paginator.count
-    listed = len(admin_client.get("/activity/traces/").context["rows"])
+    listed = len(admin_client.get("/activity/traces/").context["list"].rows)
     assert (overview, runs, listed) == (3, 3, 3)
 
 
@@ -190,7 +190,7 @@ def test_lists_show_production_unless_another_is_chosen(admin_client: Client, tr
     ):
         for environment, count in counts.items():
             response = admin_client.get(f"{address}?environment={environment}" if environment else address)
-            rows = response.context["page"] if address == "/activity/" else response.context["rows"]
+            rows = response.context["page"] if address == "/activity/" else response.context["list"].rows
             assert len(rows) == count, (address, environment)
 
 
@@ -214,7 +214,7 @@ def test_a_list_without_production_leads_to_the_environments_that_match(admin_cl
             assert f'href="{html.escape(href)}"' in response.content.decode()
             opened = admin_client.get(address.split("?")[0] + href).context
             stages = sum(row.stage.spans for row in opened.get("stages", ()))
-            assert count == (stages or len(opened.get("rows") or opened["page"]))
+            assert count == (stages or len(opened["list"].rows or opened["page"]))
         assert not admin_client.get(f"{address}{'&' if '?' in address else '?'}environment=all").context.get("others")
 
 
@@ -222,7 +222,7 @@ def test_a_list_without_production_leads_to_the_environments_that_match(admin_cl
 def test_a_run_or_a_trace_is_shown_whatever_its_environment(admin_client: Client, traffic: None) -> None:
     run = QueryRun.objects.filter(environment="evaluation").first()
     assert run is not None
-    assert len(admin_client.get(f"/activity/spans/?run_id={run.pk}").context["rows"]) == 1
+    assert len(admin_client.get(f"/activity/spans/?run_id={run.pk}").context["list"].rows) == 1
 
 
 @pytest.mark.django_db

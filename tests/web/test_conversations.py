@@ -134,7 +134,7 @@ def test_a_reader_sees_the_runs_that_they_may_see_and_no_others(shared: User) ->
     client = Client()
     client.force_login(shared)
     page = client.get(PAGE)
-    assert [each.questions for each in page.context["page"].object_list] == [1]
+    assert [each.questions for each in page.context["rows"]] == [1]
     assert "vault" not in page.content.decode()
     one = client.get(f"{PAGE}?id=both")
     assert texts(one, ".conversation h2") == ["Obsidianite of nature?"]
@@ -143,4 +143,4 @@ def test_a_reader_sees_the_runs_that_they_may_see_and_no_others(shared: User) ->
     RoleGrant.objects.filter(user=shared).update(role=Role.VIEWER)
     assert listed(client) == [], "what others asked is for who evaluates"
     client.force_login(User.objects.create_superuser("root"))
-    assert [each.questions for each in client.get(PAGE).context["page"].object_list] == [2, 1]
+    assert [each.questions for each in client.get(PAGE).context["rows"]] == [2, 1]

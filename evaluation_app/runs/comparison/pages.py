@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse, QueryDict
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.errors import ServiceError
+from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.page_requests import PageRequest, render_page
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.runs.comparison import presenters
 from evaluation_app.runs.comparison.side_by_side import compare_question, neighbours
 from evaluation_app.runs.comparison.stored_comparisons import OTHERS_MAX, Comparison, RunDifference, compare_runs
 
-QUESTIONS_SHOWN = 25
+QUESTIONS = ListKind("questions", gettext_lazy("question,questions"), per_page=25, anchor="#questions")
 RUNS_OFFERED = 60
 OWN = ("base", "other")
 
@@ -51,10 +51,16 @@ def compare(request: PageRequest) -> HttpResponse:
         return _choose(request, base, others, error)
     against = _chosen_against(comparison, request.GET.get("against", ""))
     context = _context(request.GET, comparison, against) | _figures(request.GET, comparison, against)
-    rows, context["filters"] = presenters.choose_questions(
+    rows, counts = presenters.choose_questions(
         against, shown=context["show"], measure=context["measure"], category=context["category"]
     )
-    context["page"] = Paginator(rows, QUESTIONS_SHOWN).get_page(request.GET.get("page"))
+    shown = [("" if key == "moved" else key, title, counts[key]) for key, title in presenters.SHOWN.items()]
+    filters = [
+        Filter("show", gettext("Show"), shown, usual="moved"),
+        Filter("measure", gettext("Metric"), [(change.name, change.title) for change in context["measures"]]),
+        Filter("category", gettext("Category"), context["categories"]),
+    ]
+    context |= list_page(request, QUESTIONS, rows, filters).context()
     parts = {"questions": "evaluation/comparison/questions.html"}
     return render_page(request, "evaluation/comparison/compare.html", context, parts=parts)
 
@@ -98,7 +104,6 @@ def _context(query: QueryDict, comparison: Comparison, against: RunDifference) -
         "categories": categories,
         "category": category if category in categories else "",
         "show": show if show in presenters.SHOWN else "moved",
-        "own": [(name, value) for name in OWN for value in query.getlist(name)],
         "unfinished": [each for each in lettered if each.run.is_active],
     }
 

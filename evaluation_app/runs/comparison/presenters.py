@@ -103,15 +103,6 @@ class MatrixRow:
     cells: tuple[Cell, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """One choice of the questions' filter with how many it leaves."""
-
-    key: str
-    title: str
-    count: int
-
-
 def letter_runs(comparison: Comparison) -> list[LetteredRun]:
     return [LetteredRun(letter, run) for letter, run in zip(LETTERS, comparison.runs, strict=False)]
 
@@ -257,7 +248,7 @@ def _best(means: Sequence[Mean], changes: Sequence[MeasureChange]) -> int | None
 
 def choose_questions(
     against: RunDifference, *, shown: str, measure: str = "", category: str = ""
-) -> tuple[list[QuestionChange], list[Filter]]:
+) -> tuple[list[QuestionChange], dict[str, int]]:
     """The questions that a filter leaves, the worst first, and how many each filter would leave.
 
     measure: what "worse" and "better" speak of and what the order follows; "" for any measure. Questions without a
@@ -269,8 +260,7 @@ def choose_questions(
             rows, key=lambda item: (item.gain_in(measure) is None, item.gain_in(measure) or 0.0, item.position)
         )
     chosen = {key: [item for item in rows if keeps(item, key, measure)] for key in SHOWN}
-    filters = [Filter(key, str(title), len(chosen[key])) for key, title in SHOWN.items()]
-    return chosen[shown], filters
+    return chosen[shown], {key: len(questions) for key, questions in chosen.items()}
 
 
 def keeps(item: QuestionChange, key: str, measure: str = "") -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,13 +10,13 @@ from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
-from django import forms
 from django.http import QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
+from collections_app.http.lists import Entry, Filter, FilterValues, read_amount, read_filters
 from evaluation_app.measures.catalogue import measure_of, order_of
-from evaluation_app.measures.scores import STATES, StoredScores
+from evaluation_app.measures.scores import StoredScores
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.item_execution import has_failed
 from evaluation_app.runs.results import BETTER, RESULTS, TONES, WORSE, Result, change_between, result_of
@@ -159,96 +160,85 @@ def _line(row: ItemRow) -> Line:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Facets:
-    """What there is to choose from: (value, words, how many questions), most frequent first except measures."""
-
-    outcomes: list[tuple[str, str, int]]
-    categories: list[tuple[str, str, int]]
-    modes: list[tuple[str, str, int]]
-    verdicts: list[tuple[str, str, int]]
-    measures: list[str]
-
-    @classmethod
-    def of(cls, rows: Sequence[ItemRow]) -> Facets:
-        verdicts = {
-            PASSED: gettext("Passed"),
-            MISSED: gettext("Missed"),
-            UNJUDGED: gettext("No thresholds"),
-        }
-        labels = {value: str(label) for value, label in EvaluationItem.Outcome.choices}
-        return cls(
-            outcomes=_counted((row.outcome for row in rows), labels),
-            categories=_counted((row.category for row in rows), {}),
-            modes=_counted((mode for row in rows for mode in row.modes), {}, title=True),
-            verdicts=_counted((row.verdict for row in rows), verdicts),
-            measures=sorted({name for row in rows for name in row.scores}, key=order_of),
-        )
-
-
-def _counted(values: Iterable[str], labels: Mapping[str, str], *, title: bool = False) -> list[tuple[str, str, int]]:
-    counts: dict[str, int] = {}
-    for value in values:
-        counts[value] = counts.get(value, 0) + 1
-    ordered = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
-    return [(value, mode_title(value) if title else labels.get(value, value), count) for value, count in ordered]
-
-
-class ItemFilterForm(forms.Form):
-    """The filter of a run's questions. What is wrong in an address is told and left out, not refused."""
-
-    text = forms.CharField(label=gettext_lazy("Search"), required=False)
-    outcome = forms.CharField(label=gettext_lazy("Outcome"), required=False)
-    verdict = forms.ChoiceField(
-        label=gettext_lazy("Thresholds"), required=False, choices=[(each, each) for each in (PASSED, MISSED, UNJUDGED)]
-    )
-    result = forms.ChoiceField(
-        label=gettext_lazy("Result"), required=False, choices=[(each, each) for each in (*TONES, *RESULTS)]
-    )
-    change = forms.ChoiceField(
-        label=gettext_lazy("Change"), required=False, choices=[(each, each) for each in (WORSE, BETTER)]
-    )
-    category = forms.CharField(label=gettext_lazy("Category"), required=False)
-    mode = forms.CharField(label=gettext_lazy("Failure mode"), required=False)
-    measure = forms.CharField(label=gettext_lazy("Metric"), required=False)
-    score = forms.ChoiceField(
-        label=gettext_lazy("Score"), required=False, choices=[(each, each) for each in (*STATES, "unscored")]
-    )
-    low = forms.FloatField(label=gettext_lazy("From"), required=False, min_value=0, max_value=1)
-    high = forms.FloatField(label=gettext_lazy("Below"), required=False, min_value=0, max_value=1)
-    sort = forms.CharField(label=gettext_lazy("Sort"), required=False)
-
-
 TONE_TITLES = {
     "bad": gettext_lazy("Wrong or missing"),
     "watch": gettext_lazy("Partly right"),
     "good": gettext_lazy("Right"),
 }
 CHANGE_TITLES = {WORSE: gettext_lazy("worse than before"), BETTER: gettext_lazy("better than before")}
+CHIPS = ("outcome", "category", "mode", "measure", "sort", "verdict", "result", "change")
 FILTERS = ("text", "result", "change", "outcome", "verdict", "category", "mode", "measure", "score", "low", "high")
+
+
+def item_filters(rows: Sequence[ItemRow]) -> list[Filter]:
+    """The search, the order and the chips of a run's questions; each choice with how many have it."""
+    verdicts = {PASSED: gettext("Passed"), MISSED: gettext("Missed"), UNJUDGED: gettext("No thresholds")}
+    results = TONE_TITLES | {key: result.title for key, result in RESULTS.items()}
+    modes = {mode: mode_title(mode) for mode in (*stored_table().modes, *(mode for row in rows for mode in row.modes))}
+    measures = [(name, measure_of(name).title) for name in measures_in(rows)]
+    sorts = [("", gettext("Worst first")), ("position", gettext("As asked")), ("-took", gettext("Slowest first"))]
+    sorts += measures
+    others = [f"{sign}{name}" for name in (*OWN_SORTS, *dict(measures)) for sign in ("", "-")]
+    states = {
+        "scored": gettext("Scored"),
+        "unscored": gettext("Not scored"),
+        "unscorable": gettext("Unscorable"),
+        "error": gettext("Error"),
+    }
+    counted: dict[str, tuple[str, Mapping[str, Any], list[str]]] = {
+        "outcome": (gettext("Outcome"), dict(EvaluationItem.Outcome.choices), [row.outcome for row in rows]),
+        "category": (gettext("Category"), {row.category: row.category for row in rows}, [row.category for row in rows]),
+        "mode": (gettext("Failure mode or diagnostic"), modes, [mode for row in rows for mode in row.modes]),
+        "verdict": (gettext("Thresholds"), verdicts, [row.verdict for row in rows]),
+        "result": (gettext("Result"), results, [key for row in rows for key in (row.result.tone, row.result.key)]),
+        "change": (gettext("Change"), CHANGE_TITLES, [row.change for row in rows]),
+    }
+    chips = {name: Filter(name, label, _counted(labels, values)) for name, (label, labels, values) in counted.items()}
+    chips["sort"] = Filter(
+        "sort", gettext("Sort"), [*sorts, *((name, name, 0) for name in others if name not in dict(sorts))], usual=WORST
+    )
+    chips["measure"] = Filter("measure", gettext("Metric"), entries=(
+        Entry("measure", gettext("Metric"), choices=(("", gettext("All")), *measures)),
+        Entry("score", gettext("Score"), choices=(("", gettext("All")), *states.items())),
+        Entry("low", gettext("From"), read_amount, {"inputmode": "decimal"}, words="≥ {}"),
+        Entry("high", gettext("Below"), read_amount, {"inputmode": "decimal"}, words="< {}"),
+    ))  # fmt: skip
+    return [Filter("text", gettext("Search"), free=True), *(chips[name] for name in CHIPS)]
+
+
+def measures_in(rows: Iterable[ItemRow]) -> list[str]:
+    """Those that have a score, in their order."""
+    return sorted({name for row in rows for name in row.scores}, key=order_of)
+
+
+def _counted(labels: Mapping[str, Any], values: Iterable[str]) -> list[tuple[str, Any, int]]:
+    """(value, label, how many), most frequent first."""
+    counts = Counter(values)
+    rows = [(value, label, counts[value]) for value, label in labels.items() if value]
+    return sorted(rows, key=lambda row: -row[2])
 
 
 @dataclass(frozen=True)
 class ItemList:
-    """The rows of a run that a filter lets through, in its order. form: for what was wrong in the address."""
+    """The rows of a run that a filter lets through, in its order. stated: with what was wrong in the address."""
 
     run: EvaluationRun
     everything: Sequence[ItemRow]
-    facets: Facets
-    form: ItemFilterForm
-    filters: Mapping[str, Any]
-    sort: str
+    stated: FilterValues
 
     @classmethod
     def read(cls, run: EvaluationRun, query: QueryDict, base: EvaluationRun | None = None) -> ItemList:
         """base: the run that changes are told against."""
         rows = compare_rows(read_rows(run), base, run)
-        form = ItemFilterForm(query)
-        form.is_valid()
-        facets = Facets.of(rows)
-        _refuse_unknown(form, facets)
-        data = {name: form.cleaned_data.get(name) for name in FILTERS}
-        return cls(run, rows, facets, form, data, form.cleaned_data.get("sort") or WORST)
+        return cls(run, rows, read_filters(query, item_filters(rows)))
+
+    @property
+    def filters(self) -> Mapping[str, Any]:
+        return self.stated.values
+
+    @property
+    def sort(self) -> str:
+        return self.filters["sort"] or WORST
 
     @cached_property
     def rows(self) -> list[ItemRow]:
@@ -257,14 +247,12 @@ class ItemList:
 
     @property
     def is_filtered(self) -> bool:
-        return any(value not in (None, "") for value in self.filters.values())
+        return bool(self.stated.texts.keys() - {"sort"})
 
     @property
     def query(self) -> str:
         """ "?mode=noise&sort=-took" of what differs from the whole list, the worst first; "" for that."""
-        selected = {name: value for name, value in self.filters.items() if value not in (None, "")}
-        selected |= {"sort": self.sort} if self.sort != WORST else {}
-        return f"?{urlencode(selected)}" if selected else ""
+        return f"?{urlencode(self.stated.texts)}" if self.stated.texts else ""
 
     def beside(self, position: int) -> tuple[ItemRow | None, ItemRow | None, int | None]:
         """(the one before, the one after, its place from 1) in the list; by position for one that is not in it."""
@@ -312,21 +300,6 @@ class ItemList:
         return (low is None or value >= low) and (high is None or value < high or high >= 1)
 
 
-def _refuse_unknown(form: ItemFilterForm, facets: Facets) -> None:
-    """An error for each name that the run does not have, which also takes it out of the form's clean data."""
-    known = {
-        "outcome": {value for value, _ in EvaluationItem.Outcome.choices},
-        "category": {value for value, _, _ in facets.categories},
-        "mode": {*stored_table().modes, *(value for value, _, _ in facets.modes)},
-        "measure": set(facets.measures),
-        "sort": {*OWN_SORTS, *facets.measures},
-    }
-    for name, values in known.items():
-        requested = (form.cleaned_data.get(name) or "").removeprefix("-" if name == "sort" else "")
-        if requested and requested not in values and (facets.measures or name == "outcome"):
-            form.add_error(name, f"there is no {requested!r} here; known are {', '.join(sorted(values))}")
-
-
 def _sorted(rows: list[ItemRow], sort: str) -> list[ItemRow]:
     key = sort.removeprefix("-")
     ordered = sorted(rows, key=lambda row: row.position)
@@ -353,41 +326,3 @@ def items_address(run: EvaluationRun, **requested: Any) -> str:
     if strange := set(selected) - {*FILTERS, "sort"}:
         raise KeyError(f"unknown filter: {', '.join(sorted(strange))}")
     return f"{reverse('evaluation:evaluation-run', args=[run.pk])}?{urlencode(selected)}#questions"
-
-
-def describe_filter(listed: ItemList) -> list[tuple[str, ItemList]]:
-    """(words of one condition, the list without it), to be taken off one by one."""
-    requested = listed.filters
-    details: list[tuple[str, tuple[str, ...]]] = []
-    labels = dict(EvaluationItem.Outcome.choices)
-    if requested["text"]:
-        details.append((f"contains “{requested['text']}”", ("text",)))
-    if requested["outcome"]:
-        details.append((labels.get(requested["outcome"], requested["outcome"]), ("outcome",)))
-    if requested["verdict"]:
-        words = {PASSED: "thresholds passed", MISSED: "threshold missed", UNJUDGED: "no threshold"}
-        details.append((words[requested["verdict"]], ("verdict",)))
-    if requested["result"]:
-        key = requested["result"]
-        details.append((RESULTS[key].title if key in RESULTS else str(TONE_TITLES[key]), ("result",)))
-    if requested["change"]:
-        details.append((str(CHANGE_TITLES[requested["change"]]), ("change",)))
-    if requested["category"]:
-        details.append((f"category {requested['category']}", ("category",)))
-    if requested["mode"]:
-        details.append((mode_title(requested["mode"]), ("mode",)))
-    if requested["measure"]:
-        details.append((_measure_words(requested), ("measure", "score", "low", "high")))
-    return [(words, replace(listed, filters={**requested, **dict.fromkeys(names)})) for words, names in details]
-
-
-def _measure_words(requested: Mapping[str, Any]) -> str:
-    words = measure_of(requested["measure"]).title
-    states = {"scored": "scored", "unscorable": "unscorable", "error": "with an error", "unscored": "not scored"}
-    if requested["score"]:
-        words += f" {states[requested['score']]}"
-    if requested["low"] is not None:
-        words += f" from {requested['low']:g}"
-    if requested["high"] is not None:
-        words += f" to {requested['high']:g}" if requested["high"] >= 1 else f" below {requested['high']:g}"
-    return words

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlencode
 
-from django.core.paginator import Paginator
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
-from collections_app.http.lists import read_views
+from collections_app.http.lists import ListKind, list_page
 from collections_app.http.page_requests import PageRequest, is_part, render_page
 from collections_app.models import Collection, Document
 from evaluation_app.charts.score_charts import BINS, Distribution, draw_distribution
@@ -42,22 +41,24 @@ from evaluation_app.runs.results import BETTER, RESULTS, TONES, WORSE, Result, c
 from evaluation_app.runs.run_pages.item_rows import (
     CHANGE_TITLES,
     TONE_TITLES,
-    WORST,
     ItemList,
     ItemRow,
     as_far_as_done,
     base_of,
-    describe_filter,
+    item_filters,
     items_address,
+    measures_in,
 )
 from evaluation_app.runs.run_pages.runs_page import change_run
 from evaluation_app.runs.summaries import run_misses
 from evaluation_app.sample.loading import SAMPLE_NAME
 from evaluation_app.scoring.modes import Bands, bands_for, failures, mode_title, stored_table
 
-CARDS_PER_PAGE = 30
+QUESTIONS = ListKind(
+    "questions", gettext_lazy("question,questions"), gettext_lazy("Search questions"), per_page=30, views="questions",
+    words="text", anchor="#questions",
+)  # fmt: skip
 CARD_MEASURES = 3  # shown of each question; the filter's measure is always among them
-FURTHER = ("outcome", "verdict", "category", "mode", "measure", "score")  # filters that stand folded
 CATEGORY_COLUMNS = 6
 TWO_VALUED = ("hit", "chunk_hit", "adherence", "right_outcome", "exact_match", "contains", "accuracy")
 JUDGE_DOCS = dict.fromkeys(("embedded", "llm"), "docs/judges.md")
@@ -130,7 +131,7 @@ class Sentence:
 @needs(READ, EVALUATE)
 @require_http_methods(["GET", "POST"])
 def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    """With the filter of its questions in the address (see `item_rows.ItemFilterForm`); metrics=all opens all metrics.
+    """With the filter of its questions in the address (see `item_rows.item_filters`); metrics=all opens all metrics.
 
     While the run goes on its page comes again whole: all of it is read from the same items. A POST is `change_run`.
     """
@@ -187,7 +188,6 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "query_ms": None if run.is_active else query_time(run),
         "lives": Collection.objects.live().filter(name=run.collection_name).exists(),
         **question_context(run, listed, request),
-        "list_views": read_views(request, "questions"),
         "compare_href": comparison_address(base, run),
         "board_href": f"{reverse('evaluation:board')}?run={run.pk}",
         "again_href": f"{reverse('evaluation:new-evaluation-run')}?run={run.pk}",
@@ -291,29 +291,17 @@ def query_time(run: EvaluationRun) -> float | None:
 
 def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest) -> dict[str, Any]:
     """The cards of the questions, and what can be chosen among them."""
-    page = Paginator(listed.rows, CARDS_PER_PAGE).get_page(request.GET.get("page"))
-    names = listed.facets.measures
+    listing = list_page(request, QUESTIONS, listed.rows, item_filters(listed.everything)[1:])
+    names = measures_in(listed.everything)
     requested = {str(listed.filters["measure"] or ""), listed.sort.removeprefix("-")}
     tones = [row.result.tone for row in listed.everything]
     bands = question_bands(run.judge_identity, bands_for(run.golden_set))
-    return {
+    return listing.context() | {
         "listed": listed,
-        "cards": read_cards(run, list(page), card_measures(run, names, requested), listed.query),
-        "filter_form": listed.form,
-        "tones": [(tone, TONE_TITLES[tone], tones.count(tone), items_address(run, result=tone)) for tone in TONES],
+        "cards": read_cards(run, list(listing.page), card_measures(run, names, requested), listed.query),
+        "tones": [(tone, TONE_TITLES[tone], tones.count(tone)) for tone in TONES],
         "changes": CHANGE_TITLES.items() if any(row.change for row in listed.everything) else (),
-        "sorts": [
-            (WORST, gettext("Worst first")),
-            ("position", gettext("As asked")),
-            ("-took", gettext("Slowest first")),
-        ],
-        "has_further": any(listed.filters[name] not in (None, "") for name in FURTHER),
-        "page": page,
         "all_measures": [measure_of(name, bands) for name in names],
-        "conditions": [
-            (words, reverse("evaluation:evaluation-run", args=[run.pk]) + rest.query + "#questions")
-            for words, rest in describe_filter(listed)
-        ],
     }
 
 

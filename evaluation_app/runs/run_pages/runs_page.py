@@ -21,11 +21,12 @@ from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.audit import services
 from collections_app.documents.bulk_changes import BulkChange, change_documents
 from collections_app.errors import ServiceError
+from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.page_requests import (
     Acts,
     PageRequest,
+    collection_titles,
     find_or_404,
-    page_of,
     render_page,
     run_action,
 )
@@ -41,46 +42,12 @@ from evaluation_app.scoring.run_settings import JUDGES, RunSettings
 from ragd.identity import can_be_stored
 from ragd.types import RetrievePlan
 
-RUNS_PER_PAGE = 50
 SHOWN_FIGURES = 3
-VERDICTS = {"passed": True, "missed": False, "none": None}
 SINGLE_PURPOSES = ("manual", "api", "cli", "fix")  # experiments and gates make many that nobody looks at one by one
 
 
-class RunsFilterForm(forms.Form):
-    """The filter of the runs table. What is wrong in an address is told and left out, not refused."""
-
-    text = forms.CharField(label=gettext_lazy("Search"), required=False)
-    set = forms.CharField(label=gettext_lazy("Test set"), required=False)
-    collection = forms.CharField(label=gettext_lazy("Collection"), required=False)
-    state = forms.ChoiceField(
-        label=gettext_lazy("State"), required=False, choices=[("", gettext_lazy("All")), *EvaluationRun.State.choices]
-    )
-    verdict = forms.ChoiceField(
-        label=gettext_lazy("Thresholds"),
-        required=False,
-        choices=[
-            ("", gettext_lazy("All")),
-            ("passed", gettext_lazy("Passed")),
-            ("missed", gettext_lazy("Missed")),
-            ("none", gettext_lazy("No criteria")),
-        ],
-    )
-    judge = forms.ChoiceField(
-        label=gettext_lazy("Judge"),
-        required=False,
-        choices=[("", gettext_lazy("All")), *((name, name) for name in JUDGES)],
-    )
-    purpose = forms.ChoiceField(
-        label=gettext_lazy("Origin"),
-        required=False,
-        choices=[
-            ("", gettext_lazy("Without experiments and gates")),
-            ("all", gettext_lazy("All")),
-            (EvaluationRun.Purpose.MANUAL.value, gettext_lazy("People")),
-            *(pair for pair in EvaluationRun.Purpose.choices if pair[0] != EvaluationRun.Purpose.MANUAL),
-        ],
-    )
+NOUN = gettext_lazy("evaluation run,evaluation runs")
+RUNS = ListKind("evaluation-runs", NOUN, gettext_lazy("Name, preset or settings hash"), words="text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,60 +75,54 @@ def list_runs(request: PageRequest) -> HttpResponse:
     picked = [value for value in request.GET.getlist("pick") if can_be_stored(value)]
     if "compare" in request.GET and (address := _comparison_of(picked)):
         return redirect(address)
-    form = RunsFilterForm(request.GET)
-    form.is_valid()
-    sets = list(EvaluationRun.objects.order_by("set_name").values_list("set_name", flat=True).distinct())
-    if (named := form.cleaned_data.get("set")) and named not in sets:
-        form.add_error("set", f"no evaluation run is of {named!r}")
-    data = {name: form.cleaned_data.get(name) or "" for name in form.fields}
-    page = page_of(request, filtered_runs(**data), RUNS_PER_PAGE)
-    columns = columns_of(list(page))
-    rows = run_rows(list(page), columns)
-    context: dict[str, Any] = {
-        "form": form,
-        "wanted": data,
-        "page": page,
+    listing = list_page(request, RUNS, find_runs(request.GET.get(RUNS.words, "").strip()), _filters(request))
+    runs = list(listing.page)
+    columns = columns_of(runs)
+    rows = run_rows(runs, columns)
+    context: dict[str, Any] = listing.context() | {
         "rows": rows,
         "run_columns": [measure_of(name) for name in columns],
-        "is_filtered": any(data.values()),
         "is_active": any(row.run.is_active for row in rows),
         "picked_too_few": "compare" in request.GET,
-        "sets": sets,
-        "collections": EvaluationRun.objects.order_by("collection_name")
-        .values_list("collection_name", flat=True)
-        .distinct(),
     }
     parts = {"evaluation-runs": "evaluation/dashboard/parts/runs.html"}
     return render_page(request, "evaluation/dashboard/runs.html", context, parts=parts)
 
 
-def filtered_runs(
-    *,
-    text: str = "",
-    set: str = "",
-    collection: str = "",
-    state: str = "",
-    verdict: str = "",
-    judge: str = "",
-    purpose: str = "",
-) -> QuerySet[EvaluationRun]:
-    """Newest first, with the golden set. "" leaves a condition out; purpose "": without those of experiments and
-    gates; "all": all."""
+def _filters(request: PageRequest) -> list[Filter]:
+    rows = EvaluationRun.objects.order_by()
+    sets, collections = (sorted(set(rows.values_list(name, flat=True))) for name in ("set_name", "collection_name"))
+    titles = collection_titles(request)
+    people = (EvaluationRun.Purpose.MANUAL, gettext("People"))
+    purposes = [pair for pair in EvaluationRun.Purpose.choices if pair[0] != people[0]]
+    verdicts = [("passed", gettext("Passed")), ("missed", gettext("Missed")), ("none", gettext("No criteria"))]
+    usual = ("", gettext("Without experiments and gates"))
+    collection_names = [(name, titles.get(name, name)) for name in collections]
+    return [
+        Filter("set", gettext("Test set"), sets, "set_name"),
+        Filter("collection", gettext("Collection"), collection_names, "collection_name"),
+        Filter("state", gettext("State"), EvaluationRun.State.choices, "state"),
+        Filter("verdict", gettext("Thresholds"), verdicts, _of_verdict),
+        Filter("judge", gettext("Judge"), JUDGES, "judge"),
+        Filter("purpose", gettext("Origin"), [usual, ("all", gettext("All")), people, *purposes], _of_purpose),
+    ]
+
+
+def _of_verdict(rows: QuerySet[EvaluationRun], verdict: str) -> QuerySet[EvaluationRun]:
+    return rows.filter(passed={"passed": True, "missed": False, "none": None}[verdict]) if verdict else rows
+
+
+def _of_purpose(rows: QuerySet[EvaluationRun], purpose: str) -> QuerySet[EvaluationRun]:
+    return rows if purpose == "all" else rows.filter(purpose__in=[purpose] if purpose else SINGLE_PURPOSES)
+
+
+def find_runs(text: str) -> QuerySet[EvaluationRun]:
+    """Newest first, with the golden set. text: in a name, or the begin of the settings' hash; "" leaves it out."""
     rows = EvaluationRun.objects.select_related("golden_set").order_by("-created_at", "-id")
-    if not all(can_be_stored(value) for value in (text, set, collection)):
+    if not can_be_stored(text):
         return rows.none()
-    named = {"set_name": set, "collection_name": collection, "state": state, "judge": judge}
-    rows = rows.filter(**{name: value for name, value in named.items() if value})
-    if text:
-        rows = rows.filter(
-            Q(name__icontains=text) | Q(plan_name__icontains=text) | Q(set_name__icontains=text)
-            | Q(plan_hash__startswith=text.lower())
-        )  # fmt: skip
-    if verdict in VERDICTS:
-        rows = rows.filter(passed=VERDICTS[verdict])
-    if purpose == "":
-        return rows.filter(purpose__in=SINGLE_PURPOSES)
-    return rows if purpose == "all" else rows.filter(purpose=purpose)
+    named = Q(name__icontains=text) | Q(plan_name__icontains=text) | Q(set_name__icontains=text)
+    return rows.filter(named | Q(plan_hash__startswith=text.lower())) if text else rows
 
 
 def columns_of(runs: Sequence[EvaluationRun]) -> list[str]:

@@ -18,6 +18,7 @@ from ninja.params import functions as param
 
 from collections_app.access.auth import ERRORS, BearerAuth, check_collection_scope, request_key
 from collections_app.access.rules import ADMINISTER, needs
+from collections_app.domain.formats import parse_moment
 from collections_app.errors import describe
 from collections_app.http.fields import Moment
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
@@ -31,7 +32,6 @@ from evaluation_app.telemetry.evidence.report import (
     kept_report,
 )
 from evaluation_app.telemetry.evidence.tallies import Range
-from evaluation_app.telemetry.search.filters import parse_moment
 from ragd.errors import InvalidInput, RagdError
 
 State = Literal["complete", "partly", "missing", "idle"]

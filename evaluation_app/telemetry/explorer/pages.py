@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.domain.expressions import quote
-from collections_app.http.lists import read_views
+from collections_app.http.lists import Entry, Filter, ListKind, ListPage, bounds, list_page, period
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from evaluation_app.models import Span
 from evaluation_app.telemetry.explorer.span_links import (
@@ -30,7 +30,7 @@ from evaluation_app.telemetry.explorer.span_links import (
     span_address,
 )
 from evaluation_app.telemetry.search.conditions import OFFERED, PREFIX, WRITTEN
-from evaluation_app.telemetry.search.filters import ALL, FIELDS
+from evaluation_app.telemetry.search.filters import ALL
 from evaluation_app.telemetry.search.language import complete
 from evaluation_app.telemetry.search.search import (  # fmt: skip
     Facets,
@@ -53,15 +53,6 @@ from retrieval_app.runs.views import list_runs
 PER_PAGE = 50
 CONDITION_FIELDS = ("attr_name", "attr_op", "attr_value", "measure", "score_below", "score_above")
 OWN_NAMES = ("cursor", "sort", "from", *CONDITION_FIELDS)
-FORM_FIELDS = ("text", "since", "until", "min_ms", "max_ms", "where", "name", "environment")
-FACETS_SHOWN = 8
-AGES = (
-    ("", gettext_lazy("Any time")),
-    ("1h", gettext_lazy("Last hour")),
-    ("24h", gettext_lazy("24 hours")),
-    ("7d", gettext_lazy("7 days")),
-    ("30d", gettext_lazy("30 days")),
-)
 IS_THERE, IS_MISSING = "is not none", "is none"
 OPERATOR_WORDS = {
     "=": gettext_lazy("is"),
@@ -75,7 +66,7 @@ OPERATOR_WORDS = {
     IS_THERE: gettext_lazy("exists"),
     IS_MISSING: gettext_lazy("is missing"),
 }
-# what the list on the left offers: field of the address, field of SpanFilter and of Facets, words
+# the chips with counts: field of the address, field of SpanFilter and of Facets, words
 FACETS = (
     ("status", "statuses", gettext_lazy("Status")),
     ("type", "types", gettext_lazy("Type")),
@@ -83,36 +74,16 @@ FACETS = (
     ("model", "models", gettext_lazy("Model")),
     ("api_key", "api_keys", gettext_lazy("API key")),
 )
+RARE = {
+    "kind": gettext_lazy("Kind"), "service": gettext_lazy("Service"), "trace_id": gettext_lazy("Trace"),
+    "run_id": gettext_lazy("Query run"), "type": gettext_lazy("Type"), "model": gettext_lazy("Model"),
+    "api_key": gettext_lazy("API key"), "name": gettext_lazy("Name"), "where": gettext_lazy("Expression"),
+}  # fmt: skip
 ENVIRONMENT_CHOICES = (*((name, name.capitalize()) for name in telemetry.ENVIRONMENTS), (ALL, gettext_lazy("All")))
 ENTRY_TYPES = (PIPELINE_TYPE, telemetry.INGEST)
+SPANS = ListKind("spans", "", gettext_lazy("Question, answer or error"), views="spans", words="text", is_live=False)
+TRACES = ListKind("traces", "", gettext_lazy("Question or error"), words="text", is_live=False)
 TOO_SLOW = "The search timed out. Narrow the time range, type or collection, or try again"
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """One value of a facet. count: None where it was not counted. href: with it, or without it where it is chosen."""
-
-    value: str
-    label: str
-    count: int | None
-    chosen: bool
-    href: str
-
-
-@dataclass(frozen=True, slots=True)
-class Facet:
-    name: str
-    label: str
-    choices: list[Choice]
-    rest: list[Choice]
-
-
-@dataclass(frozen=True, slots=True)
-class Condition:
-    """One condition of the filter in words, and the address without it."""
-
-    words: str
-    href: str
 
 
 @needs(READ, EVALUATE)
@@ -140,26 +111,79 @@ def show_spans(request: PageRequest) -> HttpResponse:
     score_below=, score_above= add one more condition each, for the form. 422 with the form as it was for a filter that
     says nothing, or a name that is unknown."""
     query = with_condition(request.GET)
-    context: dict[str, Any] = {"slowest": query.get("sort") == "slowest", "attribute_names": sorted(WRITTEN)}
-    status = 200
+    context: dict[str, Any] = {"slowest": query.get("sort") == "slowest", "level": "spans"}
+    found: tuple[SpanFilter, SpanPage] | None = None
+    facets, attributes, status = Facets({}, 0, True), sorted(WRITTEN), 200
     try:
         with read_briefly():
             span_filter = of_production(parse_filter(query, also=OWN_NAMES))
             query = _spelled_out(span_filter, query)
-            context |= _found(span_filter, query) | {"attribute_names": known_attributes()}
+            slowest = SpanPage(slowest_spans(span_filter, PER_PAGE), None) if context["slowest"] else None
+            page = slowest or _page(span_filter, query)
+            found, facets, attributes = (span_filter, page), facet_counts(span_filter), known_attributes()
+            context |= {"histograms": draw_histograms(span_filter, partial(_address, query)), "spans": page}
+            context["others"] = _other_environments(span_filter, query, page)
     except InvalidInput as error:
-        context |= {"error": error.message, "error_field": error.field, "is_wrong": True}
+        context |= {"error": error.message}
         status = 422
     except OperationalError:
-        context |= {"error": TOO_SLOW, "error_field": ""}
+        context |= {"error": TOO_SLOW}
         status = 503
-    context |= {"environment": shown_environment(query), "list_views": read_views(request, "spans")}
-    context |= {"given": query, "form": _form_values(query), "kept": _kept_values(query)}
-    context["completions"] = complete(str(query.get("where", "")))
-    context |= {"conditions": conditions_of(query), "is_filtered": is_narrowed(query)}
+    listing = replace(list_page(request, SPANS, None, span_filters(query, facets, attributes), query=query), misfits=())
+    if found:
+        listing = _with_rows(listing, span_rows(*found, slowest=context["slowest"]), query, found[1])
+    context |= listing.context() | {"given": query, "counts": facets}
     parts = {"spans": "evaluation/parts/spans.html"}
-    context |= {"level": "spans"} | _choices()
     return render_page(request, "evaluation/activity.html", context, parts=parts, status=status)
+
+
+def span_filters(query: QueryDict, facets: Facets, attributes: Sequence[str]) -> list[Filter]:
+    """The chips with counts: what is set first, also where nothing has it; then the most frequent."""
+    mono = {"class": "input mono", "spellcheck": "false"}
+    completed = mono | {
+        "hx-get": reverse("evaluation:span-completions"), "hx-trigger": "input changed delay:150ms",
+        "hx-target": "#id_where-options", "hx-swap": "innerHTML", "hx-push-url": "false",
+        "placeholder": "kind == 'RETRIEVER' and latency_ms > 500",
+    }  # fmt: skip
+    decimal = {"inputmode": "decimal"}
+    counted = [
+        Filter(name, label, _facet_choices(name, query, facets.by_field.get(field, ())), many=True, free=True)
+        for name, field, label in FACETS
+    ]
+    return [
+        *counted[:2],
+        Filter("where", RARE["where"], entries=(
+            Entry("where", gettext("Expression"), attrs=completed, options=complete(str(query.get("where", "")))),
+        )),
+        period(),
+        bounds("ms", gettext("Latency"), "ms"),
+        Filter("sort", gettext("Order"), [("", gettext("Newest")), ("slowest", gettext("Slowest"))]),
+        *counted[2:],
+        environment_filter(query),
+        Filter("attr_name", gettext("Attribute"), entries=(
+            Entry("attr_name", gettext("Attribute"), attrs=mono | {"placeholder": "gen_ai.request.model"},
+                  options=attributes),
+            Entry("attr_op", gettext("Operator"), choices=tuple(OPERATOR_WORDS.items())),
+            Entry("attr_value", gettext("Value")),
+        )),
+        Filter("measure", gettext("Score"), entries=(
+            Entry("measure", gettext("Metric"), attrs=mono | {"placeholder": "correctness"}, options=OFFERED),
+            Entry("score_below", gettext("Score below"), attrs=decimal),
+            Entry("score_above", gettext("Score above"), attrs=decimal),
+        )),
+        Filter("name", RARE["name"], entries=(
+            Entry("name", gettext("Name starts with"), attrs=mono | {"placeholder": "rag.retrieve"}),
+        )),
+        *rare_filters(query, *(name for name, _, _ in FACETS), "where", "name"),
+    ]  # fmt: skip
+
+
+def _facet_choices(name: str, query: QueryDict, counted: Sequence[tuple[str, int]]) -> list[tuple[str, str, Any]]:
+    values = query.getlist(name)
+    known = [(value.lower() if name == "status" else value, count) for value, count in counted]
+    alone = [(value, None) for value in values if value and value not in dict(known)]
+    rows = sorted([*alone, *known], key=lambda row: row[0] not in values)
+    return [(value, str(STAGE_WORDS.get(value, value)) if name == "type" else value, count) for value, count in rows]
 
 
 @needs(READ, EVALUATE)
@@ -169,27 +193,13 @@ def completions(request: PageRequest) -> HttpResponse:
     return render(request, "components/options.html", {"completions": complete(request.GET.get("where", ""))})
 
 
-def _found(span_filter: SpanFilter, query: QueryDict) -> dict[str, Any]:
-    slowest = query.get("sort") == "slowest"
-    page = SpanPage(slowest_spans(span_filter, PER_PAGE), None) if slowest else _page(span_filter, query)
-    counts, texts = facet_counts(span_filter), read_texts(page.spans)
+def span_rows(span_filter: SpanFilter, page: SpanPage, *, slowest: bool) -> list[Row]:
+    texts = read_texts(page.spans)
     longest = max((span.duration_ms for span in page.spans), default=0.0) or 1.0
-    histograms = draw_histograms(span_filter, partial(_address, query))
-    older = _address(query, cursor=page.next_cursor) if page.next_cursor else ""
-    return {
-        "wanted": span_filter,
-        "page": page,
-        "histograms": histograms,
-        "rows": [
-            Row(span, texts.get(span.pk, SpanTexts()), _href(span, span_filter, slowest), span.duration_ms / longest)
-            for span in page.spans
-        ],
-        "older": older,
-        "newest": _address(query) if query.get("cursor") else "",
-        "others": _other_environments(span_filter, query, page),
-        "counts": counts,
-        "facets": facets_of(span_filter, query, counts),
-    }
+    return [
+        Row(span, texts.get(span.pk, SpanTexts()), _href(span, span_filter, slowest), span.duration_ms / longest)
+        for span in page.spans
+    ]
 
 
 def _other_environments(span_filter: SpanFilter, query: QueryDict, page: SpanPage) -> list[tuple[str, int, str]]:
@@ -218,18 +228,6 @@ def of_production(span_filter: SpanFilter) -> SpanFilter:
     """The filter of a page: of production, unless it names environments, a trace or a run."""
     states_one = span_filter.environments or span_filter.trace_id or span_filter.run_id
     return span_filter if states_one else replace(span_filter, environments=(telemetry.PRODUCTION,))
-
-
-def is_narrowed(query: QueryDict) -> bool:
-    """Whether the address states more than what the page takes anyway."""
-    stated = {(name, value) for name in FIELDS if (value := query.get(name))}
-    return bool(stated - {("environment", telemetry.PRODUCTION)})
-
-
-def shown_environment(query: QueryDict) -> str:
-    """The choice that the form shows: a trace or a run is of any environment."""
-    is_one = query.get("trace_id") or query.get("run_id")
-    return query.get("environment") or (ALL if is_one else telemetry.PRODUCTION)
 
 
 def with_condition(query: QueryDict) -> QueryDict:
@@ -279,84 +277,6 @@ def _address(params: QueryDict, **changes: str | None) -> str:
     return f"?{urlencode(selected)}" if selected else "?"
 
 
-def _address_toggled(params: QueryDict, name: str, value: str) -> str:
-    """With the value among those of the parameter, or without it where it was there."""
-    query = params.copy()
-    values = query.getlist(name)
-    query.setlist(name, [each for each in values if each != value] if value in values else [*values, value])
-    return _address(query)
-
-
-def facets_of(span_filter: SpanFilter, query: QueryDict, counts: Facets) -> list[Facet]:
-    """What can be chosen, what is chosen first, also where nothing has it; then the most frequent."""
-    result = []
-    for name, field, label in FACETS:
-        chosen: tuple[str, ...] = getattr(span_filter, field)
-        counted: list[tuple[str, int | None]] = [
-            (_facet_value(name, value), count) for value, count in counts.by_field.get(field, ())
-        ]
-        known = {value for value, _ in counted}
-        choices = [
-            Choice(value, _facet_label(name, value), count, value in chosen, _address_toggled(query, name, value))
-            for value, count in [*((value, None) for value in chosen if value not in known), *counted]
-        ]
-        choices.sort(key=lambda choice: not choice.chosen)
-        if choices:
-            result.append(Facet(name, str(label), choices[:FACETS_SHOWN], choices[FACETS_SHOWN:]))
-    return result
-
-
-def _facet_value(name: str, value: str) -> str:
-    return value.lower() if name == "status" else value
-
-
-def _facet_label(name: str, value: str) -> str:
-    return str(STAGE_WORDS.get(value, value)) if name == "type" else value
-
-
-def conditions_of(query: QueryDict) -> list[Condition]:
-    """What the address states and the list on the left does not show, each with the address without it."""
-    shown = {*(name for name, _, _ in FACETS), "environment"}
-    result = []
-    for name in FIELDS:
-        if name in shown or name == "text":
-            continue
-        values = [value for value in query.getlist(name) if value]
-        result += [Condition(_condition_words(name, value), _address_toggled(query, name, value)) for value in values]
-    return result
-
-
-def _condition_words(name: str, value: str) -> str:
-    words = {
-        "min_ms": gettext("at least {} ms"),
-        "max_ms": gettext("at most {} ms"),
-        "name": gettext("name starts with {}"),
-        "since": gettext("since {}"),
-        "until": gettext("until {}"),
-        "where": "{}",
-    }
-    return words.get(name, name.replace("_", " ") + " {}").format(value)
-
-
-def _form_values(query: QueryDict) -> dict[str, str]:
-    return {name: query.get(name, "") for name in FORM_FIELDS}
-
-
-def _kept_values(query: QueryDict) -> list[tuple[str, str]]:
-    """What the form sends along unseen: the choices made in the list on the left, and the conditions."""
-    selected = [name for name in query if name not in (*FORM_FIELDS, "cursor")]
-    return [(name, value) for name in selected for value in query.getlist(name) if value]
-
-
-def _choices() -> dict[str, Any]:
-    return {
-        "ages": AGES,
-        "operators": OPERATOR_WORDS.items(),
-        "environments": ENVIRONMENT_CHOICES,
-        "measures": OFFERED,
-    }
-
-
 @dataclass(frozen=True, slots=True)
 class TraceRow:
     """One query or ingest. subject: its question or its document, else the name of its span."""
@@ -369,34 +289,57 @@ class TraceRow:
 
 def show_traces(request: PageRequest) -> HttpResponse:
     """The newest queries and ingests, each as one trace. show=queries or ingests, status, collection, cursor."""
-    shown = request.GET.get("show", "")
-    types = {"queries": ENTRY_TYPES[:1], "ingests": ENTRY_TYPES[1:]}.get(shown, ENTRY_TYPES)
+    types = {"queries": ENTRY_TYPES[:1], "ingests": ENTRY_TYPES[1:]}.get(request.GET.get("show", ""), ENTRY_TYPES)
     provided = request.GET.copy()
-    context: dict[str, Any] = {"given": provided, "shown": shown, "collections": collection_titles(request)}
-    context |= {"environments": ENVIRONMENT_CHOICES, "environment": shown_environment(provided)}
+    filters = [
+        Filter("show", gettext("Type"), [("queries", gettext("Queries")), ("ingests", gettext("Ingests"))]),
+        Filter("collection", gettext("Collection"), collection_titles(request).items(), free=True),
+        Filter("status", gettext("Status"), [("ok", gettext("OK")), ("error", gettext("Error"))], free=True),
+        environment_filter(provided),
+        period(),
+        bounds("ms", gettext("Latency"), "ms"),
+        *rare_filters(provided),
+    ]
+    listing = replace(list_page(request, TRACES, None, filters), misfits=())
+    context: dict[str, Any] = {}
     status = 200
     try:
         with read_briefly():
             requested = replace(of_production(parse_filter(provided, also=("show", "cursor"))), types=types)
             page = _page(requested, provided)
-            rows = trace_rows(page.spans)
-        context |= {
-            "rows": rows,
-            "page": page,
-            "older": _address(provided, cursor=page.next_cursor) if page.next_cursor else "",
-            "newest": _address(provided) if provided.get("cursor") else "",
-            "others": _other_environments(requested, provided, page),
-        }
+            listing = _with_rows(listing, trace_rows(page.spans), provided, page)
+        context |= {"others": _other_environments(requested, provided, page)}
     except InvalidInput as error:
-        context |= {"error": error.message, "is_wrong": True}
+        context |= {"error": error.message}
         status = 422
     except OperationalError:
         context |= {"error": TOO_SLOW}
         status = 503
-    context["is_filtered"] = is_narrowed(provided) or any(provided.get(name) for name in ("show", "cursor"))
+    context |= {"level": "traces"} | listing.context()
     parts = {"traces": "evaluation/parts/traces.html"}
-    context["level"] = "traces"
     return render_page(request, "evaluation/activity.html", context, parts=parts, status=status)
+
+
+def _with_rows(listing: ListPage, rows: Sequence[Any], query: QueryDict, page: SpanPage) -> ListPage:
+    older = _address(query, cursor=page.next_cursor) if page.next_cursor else ""
+    newest = _address(query) if query.get("cursor") else ""
+    return replace(listing, rows=rows, newer=newest, older=older)
+
+
+def environment_filter(query: QueryDict) -> Filter:
+    """A trace or a run is of any environment."""
+    usual = ALL if query.get("trace_id") or query.get("run_id") else telemetry.PRODUCTION
+    choices = [("" if name == usual else name, label) for name, label in ENVIRONMENT_CHOICES]
+    return Filter("environment", gettext("Environment"), choices, usual=usual)
+
+
+def rare_filters(query: QueryDict, *others: str) -> list[Filter]:
+    """One for each value of the address that no other chip has, so that it can be removed."""
+    return [
+        Filter(name, label, many=True, free=True)
+        for name, label in RARE.items()
+        if name not in others and query.get(name)
+    ]
 
 
 def trace_rows(results: Iterable[Span]) -> list[TraceRow]:

@@ -5,7 +5,7 @@ What the figures of a period were in the period before it, of equal length.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -17,11 +17,13 @@ from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
-from collections_app.domain.formats import dollars, duration, round_duration
+from collections_app.domain.formats import dollars, duration, parse_moment, round_duration
+from collections_app.http.lists import Filter, ListKind, list_page
+from collections_app.http.lists import period as time_filter
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from collections_app.models import ApiKey
 from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars, draw_lines
-from evaluation_app.telemetry.explorer.pages import ENVIRONMENT_CHOICES
+from evaluation_app.telemetry.explorer.pages import ENVIRONMENT_CHOICES, environment_filter
 from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE, explorer_address, read_briefly, step_conditions
 from evaluation_app.telemetry.overview import figures as overview
 from evaluation_app.telemetry.overview.figures import (
@@ -38,7 +40,7 @@ from evaluation_app.telemetry.overview.figures import (
     stage_figures,
 )
 from evaluation_app.telemetry.overview.rollups import MODEL_TYPES
-from evaluation_app.telemetry.search.filters import ALL, parse_moment
+from evaluation_app.telemetry.search.filters import ALL
 from ragd.errors import InvalidInput
 from ragd.telemetry import ENVIRONMENTS
 from retrieval_app.models import QueryRun
@@ -141,16 +143,10 @@ def show_overview(request: PageRequest) -> HttpResponse:
     figure_filter = FigureFilter(period, params.get("collection", ""), params.get("key", ""), environment)
     context: dict[str, Any] = {
         "period": period,
-        "periods": [(name, gettext(words)) for name, (words, _, _) in PERIODS.items()],
         "refresh": chosen["refresh"] if not params.get("until") else "off",
         "refreshes": REFRESH_WORDS.items(),
         "wanted": figure_filter,
-        "environment": chosen["environment"],
-        "environments": ENVIRONMENT_CHOICES,
-        "collections": _with_wanted(collection_titles(request), figure_filter.collection),
-        "keys": _with_wanted(
-            ApiKey.objects.order_by("label").values_list("label", flat=True).distinct(), figure_filter.key
-        ),
+        "list": list_page(request, ListKind("", ""), None, _filters(request)),
         "by": chosen["by"],
         "dimensions": [(name, words) for name, (_, words) in DIMENSIONS.items()],
         "wrong": list(wrong.values()),
@@ -190,10 +186,15 @@ def wrong_parameters(params: Mapping[str, str]) -> dict[str, str]:
     return wrong
 
 
-def _with_wanted(names: Iterable[str], requested: str) -> list[str]:
-    """The names to choose from, and the one that was chosen even if it was deleted or never was."""
-    known = list(names)
-    return known if not requested or requested in known else [*known, requested]
+def _filters(request: PageRequest) -> list[Filter]:
+    ages = [("" if name == USUAL_PERIOD else name, gettext(words)) for name, (words, _, _) in PERIODS.items()]
+    keys = ApiKey.objects.order_by("label").values_list("label", flat=True).distinct()
+    return [
+        replace(time_filter(), name="period", choices=ages, usual=USUAL_PERIOD),
+        environment_filter(request.GET),
+        Filter("collection", gettext("Collection"), collection_titles(request).items(), free=True),
+        Filter("key", gettext("API key"), keys, free=True),
+    ]
 
 
 def _all_figures(figure_filter: FigureFilter, stage: str, by: str) -> dict[str, Any]:

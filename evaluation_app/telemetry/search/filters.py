@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from difflib import get_close_matches
 from uuid import UUID
 
 from django.db.models import Q
-from django.utils import timezone
-from django.utils.dateparse import parse_datetime
 
 from collections_app.access.models import EVERYTHING, CollectionScope
+from collections_app.domain.formats import parse_moment
 from evaluation_app.telemetry.search.conditions import seen_types, words_match
 from evaluation_app.telemetry.search.language import parse_expression
 from evaluation_app.telemetry.store.exporter import (
@@ -33,8 +31,6 @@ FIELDS = (
     "text", "where", "trace_id", "run_id", "environment",
 )  # fmt: skip
 ALL = "all"  # environments: as if none was given, where a page would take production
-AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
-AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 VALUES_MAX = 50
 TEXT_MAX = 2000
 
@@ -135,22 +131,6 @@ def parse_filter(value: Mapping[str, str | Sequence[str]], *, also: Collection[s
         trace_id=one.get("trace_id", "").lower(),
         run_id=_uuid(one.get("run_id", "")),
     )
-
-
-def parse_moment(field: str, text: str) -> datetime | None:
-    """A time, or an age before now; None for "". Raises InvalidInput."""
-    if not text:
-        return None
-    try:
-        if age := AGE.fullmatch(text.strip()):
-            return timezone.now() - timedelta(**{AGE_UNITS[age[2]]: int(age[1])})
-        moment = parse_datetime(text) or datetime.fromisoformat(text)
-    except (ValueError, OverflowError):
-        raise InvalidInput(
-            f"{field} must be a time such as 2026-01-31T08:00:00Z or an age such as 30m, 24h or 7d, not {text!r}",
-            field=field,
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def filter_condition(span_filter: SpanFilter) -> Q:

@@ -12,14 +12,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django import forms
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.documents.revisions.differences import Part, mark_words
+from collections_app.http.lists import Filter, ListKind, list_page, read_filters
 from collections_app.http.page_requests import PageRequest, collection_titles, page_of, render_page
 from evaluation_app.models import Review, ReviewTask
 from evaluation_app.runs.comparison.side_by_side import SHOWN_RANKS, RankRow, join_rankings
@@ -34,20 +34,9 @@ PER_PAGE = 50
 ANY, INCORRECT = "any", "incorrect"
 
 
-class ConversationFilterForm(forms.Form):
-    """text: in a question of the conversation. What is wrong in an address is left out."""
-
-    text = forms.CharField(required=False)
-    collection = forms.CharField(required=False)
-    channel = forms.ChoiceField(required=False, choices=[("", gettext_lazy("All")), *QueryRun.Channel.choices])
-    feedback = forms.ChoiceField(
-        required=False,
-        choices=[
-            ("", gettext_lazy("All")),
-            (ANY, gettext_lazy("With feedback")),
-            (INCORRECT, gettext_lazy("Incorrect")),
-        ],
-    )
+CONVERSATIONS = ListKind(
+    "conversations", gettext_lazy("conversation,conversations"), gettext_lazy("Search questions"), words="text"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +73,16 @@ def show_conversations(request: PageRequest) -> HttpResponse:
     """
     if name := request.GET.get("id", ""):
         return _show_one(request, name)
-    form = ConversationFilterForm(request.GET)
-    form.is_valid()
-    wanted = {field: value for field, value in form.cleaned_data.items() if value}
-    page = page_of(request, _matching(wanted).by_conversation(), PER_PAGE)
-    page.object_list = read_conversations(list(page.object_list))
-    context = {"form": form, "page": page, "is_filtered": bool(wanted), "collections": collection_titles(request)}
-    context["level"] = "conversations"
+    titles = collection_titles(request)
+    feedback = [(ANY, gettext("With feedback")), (INCORRECT, gettext("Incorrect"))]
+    filters = [
+        Filter("collection", gettext("Collection"), titles.items(), free=True),
+        Filter("channel", gettext("Channel"), QueryRun.Channel.choices),
+        Filter("feedback", gettext("Feedback"), feedback),
+    ]
+    stated = read_filters(request.GET, [Filter("text", CONVERSATIONS.search, free=True), *filters])
+    listing = list_page(request, CONVERSATIONS, _matching(stated.texts).by_conversation(), filters)
+    context = listing.context() | {"level": "conversations", "rows": read_conversations(list(listing.page))}
     parts = {"conversations": "evaluation/parts/conversations.html"}
     return render_page(request, "evaluation/activity.html", context, parts=parts)
 
