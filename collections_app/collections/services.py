@@ -22,7 +22,7 @@ from django.utils import timezone
 
 import ragd
 from collections_app.access.api_keys import bind_keys
-from collections_app.access.context import require, require_making, system_access
+from collections_app.access.context import current_access, require, require_making, system_access
 from collections_app.access.document_access import check_access_from
 from collections_app.access.permissions import Permission, Role
 from collections_app.access.readers import follow_metadata
@@ -31,6 +31,7 @@ from collections_app.audit import services
 from collections_app.chunks.finding_scan import check_security
 from collections_app.chunks.policies import check_policy, window_of
 from collections_app.collections.retention import check_retention
+from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.rows import RowReader
 from collections_app.endpoints.endpoints import embedding_endpoint, stored
 from collections_app.endpoints.model_folders import first_folder, folder_paths, resolve_folder, stated_prompts
@@ -244,6 +245,24 @@ CHANGEABLE = (
 DESCRIPTION_MAX_CHARS = 2000
 _collections = RowReader(Collection, "c")
 LIVE_NAMED = "c.deleted_at IS NULL AND c.name = %(name)s"
+
+
+def check_quota(collection: Collection, size: int) -> None:
+    """ServiceError 413 where one who may only ask would have more than RAGD_OWN_FILES_MB in their own collection."""
+    most = settings.RAGD_OWN_FILES_MB
+    if not collection.is_personal or current_access().may_make_collections:
+        return
+    with system_access():
+        total = Upload.objects.filter(collection=collection).aggregate(size=Sum("size_bytes"))["size"] or 0
+        texts = Document.objects.filter(collection=collection, source_hash="")
+        total += texts.aggregate(size=Sum("size_chars"))["size"] or 0
+    if total + size > most * MEGABYTE:
+        raise ServiceError(
+            f"your own files may take {most} MB together; there are {total / MEGABYTE:.1f} MB, and these have"
+            f" {size / MEGABYTE:.1f} MB more. Delete some, or ask an administrator for more (RAGD_OWN_FILES_MB)",
+            type="quota_exceeded",
+            status=413,
+        )
 
 
 def get_collection(name: str) -> Collection:

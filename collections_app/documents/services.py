@@ -21,6 +21,7 @@ from collections_app.audit import services
 from collections_app.chunks.finding_scan import redacted_spans
 from collections_app.chunks.policies import policy_of
 from collections_app.collections.models import key_label, name_actor
+from collections_app.collections.services import check_quota
 from collections_app.documents.document_tree import with_attachments
 from collections_app.documents.files import drop_stale_uploads
 from collections_app.documents.revisions.services import drop_history, record_deletions, record_switches
@@ -114,6 +115,7 @@ def ingest_text(
         access=access,
     )
     require_readable(collection, [doc_id])
+    check_quota(collection, len(document_text(draft.content)))
 
     def supersede(_: IngestOutcome) -> None:
         supersede_jobs(collection, [doc_id], "superseded by newer content of the same document")

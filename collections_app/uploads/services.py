@@ -15,27 +15,26 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
-from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Sum
+from django.db.models import F
 
-from collections_app.access.context import Access, current_access, elevated, system_access
+from collections_app.access.context import Access, elevated
 from collections_app.access.document_access import access_of_sender, hold_list, lists_of, sent_by
 from collections_app.access.permissions import Permission
 from collections_app.advisory_locks import lock_names, named, submission_seed, try_lock
 from collections_app.audit import services
 from collections_app.chunks.policies import check_policy, window_of
 from collections_app.collections.models import name_actor
+from collections_app.collections.services import check_quota
 from collections_app.documents.document_tree import PARENT, attachments_of
 from collections_app.documents.files import store_upload
 from collections_app.documents.services import delete_documents
 from collections_app.documents.stored_documents import lock_documents
-from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.index.ingestion import CommitHook
 from collections_app.jobs.leases import cancel
 from collections_app.jobs.queue import check_queue, send_jobs, supersede_jobs
-from collections_app.models import Collection, IngestBatch, IngestJob, Upload
+from collections_app.models import Collection, IngestBatch, IngestJob
 from collections_app.uploads.options import ARCHIVE, ATTACHMENT, NOTHING_STATED, IngestOptions, Origin, check_clash
 from collections_app.uploads.plan import Entry, PlanLine, Planner, folder_of, is_refused, wanted_id
 from ragd import telemetry
@@ -179,22 +178,6 @@ def submit_uploads(
             require_open(batch)
         note_files(collection, batch, outcomes, actor)
     return outcomes
-
-
-def check_quota(collection: Collection, size: int) -> None:
-    """ServiceError 413 where one who may only ask would have more than RAGD_OWN_FILES_MB in their own collection."""
-    most = settings.RAGD_OWN_FILES_MB
-    if not collection.is_personal or current_access().may_make_collections:
-        return
-    with system_access():
-        total = Upload.objects.filter(collection=collection).aggregate(size=Sum("size_bytes"))["size"] or 0
-    if total + size > most * MEGABYTE:
-        raise ServiceError(
-            f"your own files may take {most} MB together; there are {total / MEGABYTE:.1f} MB, and these have"
-            f" {size / MEGABYTE:.1f} MB more. Delete some, or ask an administrator for more (RAGD_OWN_FILES_MB)",
-            type="quota_exceeded",
-            status=413,
-        )
 
 
 def stated_options(collection: Collection, options: IngestOptions) -> IngestOptions:

@@ -20,6 +20,7 @@ from collections_app.access.permissions import Role
 from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
+from collections_app.errors import ServiceError
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import AuditEvent, Collection, Document, IngestJob, RoleGrant, Upload
 from ragd_site.operations.erasure.documents import erase_document, erase_files_of_threads
@@ -315,5 +316,7 @@ def test_who_may_only_ask_adds_files_up_to_their_quota(
     assert drop(ada, thread, "x" * 600_000).status_code == 302
     assert drop(ada, thread, "y " * 300_000).status_code == 413 and Upload.objects.count() == 1
     own = Collection.objects.get(name__startswith="my-files-")
+    with using_access(access_of_user(ada)), pytest.raises(ServiceError, match="RAGD_OWN_FILES_MB"):
+        ingest_text(own, "long.txt", "z " * 300_000)
     assert [grant.role for grant in RoleGrant.objects.filter(collection_id=own.pk)] == [Role.CURATOR]
     assert drop(people["bob"], thread).status_code == 404, "the thread of another"
