@@ -85,7 +85,6 @@ urlpatterns = [
     path(f"{EXPERIMENT}/", experiments.show_experiment, name="experiment"),
     # failure analysis
     path("evaluation/board/", diagnosis.board, name="board"),
-    path("evaluation/board/modes/", diagnosis.modes, name="failure-modes"),
     path("evaluation/board/sets/<int:pk>/cards/", diagnosis.decide_card, name="board-decide"),
     # human review
     path("evaluation/review/", reviews.queue, name="review"),

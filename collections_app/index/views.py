@@ -18,7 +18,7 @@ from collections_app.chunks.views import SAMPLE_PARTS, try_policy
 from collections_app.collections.forms import POLICY_FIELDS, IndexVersionForm
 from collections_app.collections.views import find_collection
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, RefusalMessages, is_part, refuse, render_page, run_action
+from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page, run_action
 from collections_app.index.estimate import Estimate, count_other_policy, estimate_index_version, index_version_states
 from collections_app.index.services import (
     activate_index_version,
@@ -129,7 +129,7 @@ def _find(name: str, number: int) -> IndexVersion:
 @needs(READ, WRITE)
 @require_POST
 def change(request: PageRequest, name: str, number: int) -> HttpResponse:
-    """do=activate lets one serve, do=cancel ends the work on it."""
+    """do=activate lets one serve, do=cancel ends the work on it, do=drop deletes it: there is no way back to it."""
     result = _find(name, number)
 
     def activate() -> str:
@@ -140,20 +140,9 @@ def change(request: PageRequest, name: str, number: int) -> HttpResponse:
         cancel_index_version(result, actor=request.user)
         return gettext("Index version %(number)s cancelled.") % {"number": number}
 
+    def drop() -> str:
+        drop_index_version(result, actor=request.user)
+        return gettext("Index version %(number)s deleted.") % {"number": number}
+
     back = reverse("collections:index_versions", args=[name])
-    return run_action(request, {"activate": activate, "cancel": cancel}, back)
-
-
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
-def drop(request: PageRequest, name: str, number: int) -> HttpResponse:
-    """Asks first: the way back to it is gone afterwards."""
-    result = _find(name, number)
-    if request.method == "POST":
-        with RefusalMessages(request):
-            drop_index_version(result, actor=request.user)
-            messages.success(request, gettext("Index version %(number)s deleted.") % {"number": result.number})
-        return redirect("collections:index_versions", name)
-    states = {state.index_version.pk: state for state in index_version_states(result.collection)}
-    context = {"collection": result.collection, "index_version": result, "dropped": states[result.pk]}
-    return render_page(request, "collections/drop_index_version.html", context)
+    return run_action(request, {"activate": activate, "cancel": cancel, "drop": drop}, back)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -10,18 +11,20 @@ from django.db.models import Exists, OuterRef
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.document_access import resolve
 from collections_app.access.rules import WRITE, needs
 from collections_app.collections.views import find_collection
 from collections_app.domain.formats import counted
 from collections_app.http.page_requests import (
+    Acts,
     PageRequest,
     RefusalMessages,
     find_or_404,
     page_of,
     render_page,
+    run_action,
     submit_form,
 )
 from collections_app.models import Collection, Operation, Source, SourceChange
@@ -89,10 +92,14 @@ def _edit(request: PageRequest, collection: Collection, kind: type[BaseSource], 
 
 
 @needs(WRITE)
-@require_GET
+@require_http_methods(["GET", "POST"])
 def source(request: PageRequest, name: str, pk: int) -> HttpResponse:
-    """What it is, how it fares, and its syncs."""
+    """What it is, how it fares, its syncs. do=sync, preview, agree, with the run whose held deletions are agreed to,
+    or delete, with_documents= with what it brought."""
     collection, row = _find(name, pk)
+    if request.method == "POST":
+        acts: Acts = {do: partial(_sync, request, collection, row) for do in ("sync", "preview", "agree")}
+        return run_action(request, {**acts, "delete": partial(_delete, request, row)}, request.path)
     page = page_of(request, row.runs.all(), RUNS_PER_PAGE)
     active = row.runs.filter(finished_at=None).first()
     held = None if active or not row.waits else row.runs.filter(report__dry_run=False, report__held__gt=0).first()
@@ -104,22 +111,28 @@ def source(request: PageRequest, name: str, pk: int) -> HttpResponse:
         "active": active,
         "held": held,
         "facts": _facts(row),
+        "documents": len(brought_documents(row)),
+        "form": DeleteSourceForm(),
     }
     return render_page(request, "sources/source.html", context, parts={"source": "sources/parts/source.html"})
 
 
-@needs(WRITE)
-@require_POST
-def sync(request: PageRequest, name: str, pk: int) -> HttpResponse:
-    """do: sync, preview, or agree, with the run whose held deletions are agreed to."""
-    collection, row = _find(name, pk)
-    with RefusalMessages(request):
-        agreed = None
-        if request.POST.get("do") == "agree":
-            agreed = find_run(collection, request.POST.get("run", ""))
-        run = request_run(row, dry_run=request.POST.get("do") == "preview", agreed_run=agreed, actor=request.user)
-        return redirect("collections:source-run", collection.name, run.pk)
-    return redirect("collections:source", collection.name, row.pk)
+def _sync(request: PageRequest, collection: Collection, row: Source) -> HttpResponse:
+    do = request.POST["do"]
+    agreed = find_run(collection, request.POST.get("run", "")) if do == "agree" else None
+    run = request_run(row, dry_run=do == "preview", agreed_run=agreed, actor=request.user)
+    return redirect("collections:source-run", collection.name, run.pk)
+
+
+def _delete(request: PageRequest, row: Source) -> HttpResponse:
+    name, title = row.collection.name, row.name
+    gone = delete_source(row, with_documents="with_documents" in request.POST, actor=request.user)
+    message = gettext("%(name)s deleted.") % {"name": title}
+    if gone:
+        documents = counted(gone, gettext("document,documents"))
+        message += " " + gettext("%(documents)s deleted.") % {"documents": documents}
+    messages.success(request, message)
+    return redirect("collections:sources", name)
 
 
 @needs(WRITE)
@@ -148,28 +161,6 @@ def source_run(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
         "may_agree": run.report["held"] and source.waits and not run.report["dry_run"] and not run.is_running,
     }
     return render_page(request, "sources/run.html", context, parts={"source-run": "sources/parts/run.html"})
-
-
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
-def delete(request: PageRequest, name: str, pk: int) -> HttpResponse:
-    """Asks first, and whether its documents go too."""
-    collection, row = _find(name, pk)
-    form = DeleteSourceForm(request.POST or None)
-
-    def remove() -> HttpResponse:
-        title = row.name
-        gone = delete_source(row, with_documents=form.cleaned_data["with_documents"], actor=request.user)
-        message = gettext("%(name)s deleted.") % {"name": title}
-        if gone:
-            documents = counted(gone, gettext("document,documents"))
-            message += " " + gettext("%(documents)s deleted.") % {"documents": documents}
-        messages.success(request, message)
-        return redirect("collections:sources", name)
-
-    response, status = submit_form(request, form, remove)
-    context = {"collection": collection, "source": row, "form": form, "documents": len(brought_documents(row))}
-    return response or render_page(request, "sources/delete.html", context, status=status)
 
 
 def _find(name: str, pk: int) -> tuple[Collection, Source]:

@@ -71,8 +71,11 @@ def board(request: PageRequest) -> HttpResponse:
     """set=NAME and run=ID: what is shown; without, the newest finished run of the set that was run last. 404 for a set
     or a run that is not there.
 
-    category, assignee, show (open, away, all) and mode choose questions; what is not known is left out.
+    category, assignee, show (open, away, all) and mode choose questions; what is not known is left out. view=modes:
+    what the modes mean, instead.
     """
+    if request.GET.get("view") == "modes":
+        return _show_modes(request)
     sets = list(sets_with_runs())
     run = _chosen_run(request.GET, sets)
     context: dict[str, Any] = {"tab": "board", "sets": sets, "run": run}
@@ -125,9 +128,7 @@ def _decide(request: PageRequest, golden_set: GoldenSet, values: dict[str, Any])
     messages.success(request, DECIDED[decision] % {"question": values["question"]})
 
 
-@needs(READ, EVALUATE)
-@require_GET
-def modes(request: PageRequest) -> HttpResponse:
+def _show_modes(request: PageRequest) -> HttpResponse:
     """The table of failure modes, with the server's thresholds."""
     thresholds = thresholds_for()
     rows = [(mode, mode.describe_band(thresholds)) for mode in stored_table().modes.values()]

@@ -391,7 +391,7 @@ def test_the_address_names_the_set(admin_client: Client, make: Make, golden_set:
 
 
 def test_the_table_of_modes_and_the_bands_are_pages(admin_client: Client, golden_set: GoldenSet) -> None:
-    assert "completeness below 0.6" in admin_client.get("/evaluation/board/modes/").content.decode()
+    assert "completeness below 0.6" in admin_client.get("/evaluation/board/?view=modes").content.decode()
     address = f"/evaluation/sets/{golden_set.pk}/settings/?view=thresholds"
     shown = admin_client.get(address)
     assert shown.status_code == 200 and f"/evaluation/sets/{golden_set.pk}/versions/" in shown.content.decode()

@@ -71,12 +71,12 @@ def test_the_way_back_and_dropping_ask_and_tell(visitor: Client, fill: Callable[
     assert attribute(visitor.get(AT), "tr[data-version='1']", "data-added") == "1"
     assert tones(visitor.post(f"{AT}1/", {"do": "activate"}, follow=True)) == ["good"]
     assert tones(visitor.post(f"{AT}1/", {"do": "cancel"}, follow=True)) == ["good"]
-    assert has(visitor.get(f"{AT}1/drop/"), f"#confirm form[action='{AT}1/drop/']")
+    assert has(visitor.get(AT), f"form[action='{AT}1/'] button[value=drop]")
     assert IndexVersion.objects.get(number=1).state == "retired"
-    assert tones(visitor.post(f"{AT}1/drop/", follow=True)) == ["good"]
-    assert tones(visitor.post(f"{AT}2/drop/", follow=True)) == ["bad"]
+    assert tones(visitor.post(f"{AT}1/", {"do": "drop"}, follow=True)) == ["good"]
+    assert tones(visitor.post(f"{AT}2/", {"do": "drop"}, follow=True)) == ["bad"]
     assert versions(visitor)["2"] == "serving"
-    assert visitor.get(f"{AT}7/drop/").status_code == 404
+    assert visitor.post(f"{AT}7/", {"do": "drop"}).status_code == 404
 
 
 def test_what_is_refused_stands_beside_its_field(visitor: Client, fill: Callable[..., Collection]) -> None:

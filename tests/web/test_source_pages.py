@@ -59,12 +59,12 @@ def test_a_source_from_the_form_to_its_documents(visitor: Client, nature: Collec
     assert (source.schedule, source.enabled, source.created_by) == (60, True, "ada")
     page = visitor.get(answer["Location"])
     assert own_states(page) == ["running"] and has(page, "#source-run[hx-get]")
-    assert visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})["Location"] == f"{SOURCES}{source.pk}/"
+    assert visitor.post(f"{SOURCES}{source.pk}/", {"do": "sync"})["Location"] == f"{SOURCES}{source.pk}/"
     work()
     page = visitor.get(answer["Location"])
     assert numbers(page) == ["3", "0", "0", "0"]
     assert not Document.objects.filter(doc_id="a.txt").exists()
-    answer = visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})
+    answer = visitor.post(f"{SOURCES}{source.pk}/", {"do": "sync"})
     run = work()
     assert texts(visitor.get(answer["Location"]), "[data-change=added] th a") == ["a.txt", "b.txt", "c.txt"]
     page = visitor.get(f"{SOURCES}{source.pk}/")
@@ -72,16 +72,16 @@ def test_a_source_from_the_form_to_its_documents(visitor: Client, nature: Collec
     assert own_states(visitor.get(SOURCES)) == ["succeeded"]
     for name in "bc":
         (tmp_path / f"{name}.txt").unlink()
-    visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})
+    visitor.post(f"{SOURCES}{source.pk}/", {"do": "sync"})
     run = work()
     at = f"/collections/nature/syncs/{run.pk}/"
     assert texts(visitor.get(at), "[data-change=held] th") == ["b.txt", "c.txt"]
     for address in ("/", "/collections/nature/"):
         assert attribute(visitor.get(address), ".banner[data-source]", "data-source") == str(source.pk)
-    visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "agree", "run": str(run.pk)})
+    visitor.post(f"{SOURCES}{source.pk}/", {"do": "agree", "run": str(run.pk)})
     assert work().report["deleted"] == 2
     assert not has(visitor.get("/collections/nature/"), ".banner[data-source]")
-    visitor.post(f"{SOURCES}{source.pk}/delete/", {"with_documents": "on"})
+    visitor.post(f"{SOURCES}{source.pk}/", {"do": "delete", "with_documents": "on"})
     assert not Source.objects.exists()
     assert not Document.objects.filter(doc_id__endswith=".txt").exists()
 
@@ -103,7 +103,7 @@ def test_a_failing_source_raises_the_alarm_and_can_be_changed(
     assert attribute(visitor.get(edit), "input[name=path]", "value") == str(tmp_path / "none")
     answer = visitor.post(edit, {"name": "other", "path": str(tmp_path), "schedule": "1440", "do": "save"})
     assert answer["Location"] == f"{SOURCES}{source.pk}/"
-    visitor.post(f"{SOURCES}{source.pk}/sync/", {"do": "sync"})
+    visitor.post(f"{SOURCES}{source.pk}/", {"do": "sync"})
     at = Operation.objects.latest("created_at")
     visitor.post(f"/collections/operation/{at.pk}/")
     assert own_states(visitor.get(f"/collections/nature/syncs/{at.pk}/")) == ["cancelled"]
