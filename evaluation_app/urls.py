@@ -43,12 +43,10 @@ urlpatterns = [
     path("traces/<str:trace_id>/export/", downloads.trace, name="trace-export"),
     path("runs/<uuid:run_id>/export/", downloads.run, name="run-export"),
     path("traces/<str:trace_id>/", trace_views.trace, name="trace"),
-    path("traces/<str:trace_id>/validity/", trace_views.validity_of_trace, name="trace-validity"),
     path("traces/<str:trace_id>/spans/<str:span_id>/", trace_views.span, name="span"),
     path("traces/<str:trace_id>/spans/<str:span_id>/documents/", trace_views.documents, name="span-documents"),
     path("runs/<uuid:run_id>/", views.show_run, name="query-run"),
     path("runs/<uuid:run_id>/compare/<uuid:other_id>/", conversations.compare_query_runs, name="compare-query-runs"),
-    path("runs/<uuid:run_id>/validity/", trace_views.validity_of_run, name="run-validity"),
     path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),
     path(f"{COLLECTION}/ingests/<path:doc_id>/", trace_views.document_traces, name="document-traces"),
     # evaluation runs
@@ -85,7 +83,6 @@ urlpatterns = [
     path(f"{EXPERIMENT}/", experiments.show_experiment, name="experiment"),
     # failure analysis
     path("evaluation/board/", diagnosis.board, name="board"),
-    path("evaluation/board/sets/<int:pk>/cards/", diagnosis.decide_card, name="board-decide"),
     # human review
     path("evaluation/review/", reviews.queue, name="review"),
     path("evaluation/review/next/", reviews.go_on, name="review-next"),

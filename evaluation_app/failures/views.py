@@ -18,7 +18,7 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.collections.views import find_collection
@@ -94,11 +94,8 @@ def board(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/diagnosis/board.html", context)
 
 
-@needs(READ, EVALUATE)
-@require_POST
-def decide_card(request: PageRequest, pk: int) -> HttpResponse:
+def decide_card(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     """One decision about one card of the set; back to the board as it was."""
-    golden_set = get_object_or_404(GoldenSet, pk=pk)
     form = DecisionForm(request.POST)
     if not form.is_valid():
         field, errors = next(iter(form.errors.items()))

@@ -33,7 +33,7 @@ from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
 from evaluation_app.scoring.modes import Mode, bands_for, failures, mode_title, stored_table
 from evaluation_app.scoring.run_scores import judge_run
 from evaluation_app.scoring.run_settings import RunSettings
-from evaluation_app.telemetry.traces.views import PARTS, describe_run_trace
+from evaluation_app.telemetry.traces.views import PARTS, describe_run_trace, show_run_validity
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.presenters import describe_run
 from retrieval_app.runs.views import describe_answer, find_run, frame_of_run, pin_run, replay_run
@@ -142,7 +142,8 @@ PAGES: Mapping[str, tuple[str, Callable[[PageRequest, QueryRun], dict[str, Any]]
 @needs(READ)
 @require_http_methods(["GET", "POST"])
 def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
-    """view=: one of VIEWS, the answer without. do=pin, replay or judge, each with its permission."""
+    """view=: one of VIEWS, the answer without; validity: a part of the trace. do=pin, replay or judge, each with a
+    permission of its own."""
     run = find_run(run_id)
     if request.method == "POST":
         acts: Acts = {
@@ -152,6 +153,8 @@ def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
         }
         return run_action(request, acts, run)
     view = request.GET.get("view", "")
+    if view == "validity":
+        return show_run_validity(request, run)
     frame = frame_of_run(request, run, view)
     template, describe = PAGES[view]
     return render_page(request, template, describe(request, run) | frame, parts=PARTS)

@@ -64,7 +64,6 @@ ITEMS: tuple[tuple[str, str, type[Model], str], ...] = (
     ("chat/assistants/", "pk", ChatAssistant, gettext_noop("Assistant")),
     ("evaluation/runs/", "pk", EvaluationRun, EVALUATION_RUN),
     ("evaluation/runs/", "other", EvaluationRun, EVALUATION_RUN),
-    ("evaluation/board/sets/", "pk", GoldenSet, gettext_noop("Test set")),
     ("evaluation/sets/", "pk", GoldenSet, gettext_noop("Test set")),
     ("evaluation/experiments/", "pk", Experiment, gettext_noop("Experiment")),
     ("evaluation/review/", "pk", ReviewTask, gettext_noop("Review")),

@@ -20,7 +20,6 @@ from retrieval_app.models import QueryRun
 # How the start of an address says which collection it is of: the argument, the model, the field with its name.
 TARGETS: tuple[tuple[str, str, type[Model], str], ...] = (
     ("evaluation/runs/<uuid:pk>", "pk", EvaluationRun, "collection_name"),
-    ("evaluation/board/sets/<int:pk>", "pk", GoldenSet, "collection_name"),
     ("evaluation/sets/<int:pk>", "pk", GoldenSet, "collection_name"),
     ("evaluation/experiments/<uuid:pk>", "pk", Experiment, "collection_name"),
     ("evaluation/review/<int:pk>", "pk", ReviewTask, "collection_name"),

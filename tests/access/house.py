@@ -90,7 +90,6 @@ class Place:
         }  # fmt: skip
         for start, pk in {
             "evaluation/runs/": self.runs[0].pk,
-            "evaluation/board/sets/": self.golden_set.pk,
             "evaluation/sets/": self.golden_set.pk,
             "evaluation/experiments/": self.experiment.pk,
             "evaluation/review/": self.task.pk,

@@ -327,7 +327,7 @@ def test_the_page_shows_cards_and_takes_decisions(admin_client: Client, make: Ma
     assert "completeness below 0.6" in page
     sent = {"question": QUESTIONS[1], "mode": "low_completeness", "decision": "resolve", "note": "<b>told</b>"}
     answer = admin_client.post(
-        f"/evaluation/board/sets/{run.golden_set_id}/cards/", sent | {"next": "/evaluation/board/?show=all"}
+        f"/evaluation/runs/{run.pk}/", sent | {"do": "decide", "next": "/evaluation/board/?show=all"}
     )
     assert answer["Location"] == "/evaluation/board/?show=all"
     page = admin_client.get(f"/evaluation/board/?run={run.pk}&show=all").content.decode()
@@ -386,7 +386,7 @@ def test_the_address_names_the_set(admin_client: Client, make: Make, golden_set:
     GoldenQuestion.objects.create(golden_set=golden_set, question="Another?", expected_answer="Yes.")
     start = attribute(admin_client.get("/evaluation/board/", {"set": "birds & co"}), '.banner a[href*="new"]', "href")
     assert start and admin_client.get(start).status_code == 200
-    answer = admin_client.post(f"/evaluation/board/sets/{golden_set.pk}/cards/", {})
+    answer = admin_client.post(f"/evaluation/runs/{run.pk}/", {"do": "decide"})
     assert answer["Location"] == "/evaluation/board/?set=birds+%26+co"
 
 

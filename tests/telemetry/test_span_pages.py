@@ -94,13 +94,13 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
     assert "Fusion score <span" in retrieved
     assert visitor.get(f"{span_address('rag.retrieve ')}documents/").status_code == 302
 
-    good = read(visitor, f"/traces/{trace_id}/validity/", "validity")
+    good = read(visitor, f"/traces/{trace_id}/?view=validity", "validity")
     assert 'data-tone="good"' in good
     chat_span = Span.objects.get(name__startswith="chat ")
     Span.objects.filter(pk=chat_span.pk).update(
         attributes={**chat_span.attributes, "gen_ai.request.temperature": 7.5}, kind="INTERNAL"
     )
-    bad = read(visitor, f"/traces/{trace_id}/validity/", "validity")
+    bad = read(visitor, f"/traces/{trace_id}/?view=validity", "validity")
     assert "1 invalid span<" in bad
     assert "gen_ai.request.temperature must be 0.0 to 2.0" in bad
     broken = read(visitor, span_address("chat "))
@@ -139,7 +139,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     beside = read(visitor, f"/traces/{span.trace_id}/spans/{span.span_id}/")
     assert f'href="/runs/{middle.pk}/"' in beside
     assert "rag.vector" in beside.split('aria-label="Child spans"')[1]
-    badge = read(visitor, f"/runs/{middle.pk}/validity/", "validity")
+    badge = read(visitor, f"/runs/{middle.pk}/?view=validity", "validity")
     assert 'data-violations="0"' in badge
     assert re.search(r"AITF (\d+) of \1, OpenInference (\d+) of \2, OpenTelemetry GenAI \S+ (\d+) of \3", badge)
 
@@ -149,7 +149,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
         telemetry.record_evaluation(later, telemetry.Evaluation("faithfulness", score=2.5))
     stored()
     judged = Span.objects.get(type="aitf.rag.evaluate")
-    badge = read(visitor, f"/runs/{middle.pk}/validity/", "validity")
+    badge = read(visitor, f"/runs/{middle.pk}/?view=validity", "validity")
     assert "1 invalid span<" in badge
     assert f'href="/traces/{judged.trace_id}/spans/{judged.span_id}/"' in badge and judged.trace_id != span.trace_id
 
@@ -191,9 +191,9 @@ def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
 def test_what_is_not_there_is_not_found(visitor: Client) -> None:
     nobody = "00000000-0000-4000-8000-000000000000"
     for address in (
-        f"/runs/{nobody}/validity/", f"/jobs/{nobody}/waterfall/", f"/traces/{'c' * 32}/",
+        f"/runs/{nobody}/?view=validity", f"/jobs/{nobody}/waterfall/", f"/traces/{'c' * 32}/",
         f"/traces/{'c' * 32}/spans/{'d' * 16}/", f"/traces/{'c' * 32}/spans/{'d' * 16}/documents/",
         "/traces/%00/spans/%00/", "/traces/%00/", "/collections/nowhere/ingests/a.md/",
-        f"/traces/{'c' * 32}/validity/",
+        f"/traces/{'c' * 32}/?view=validity",
     ):  # fmt: skip
         assert visitor.get(address).status_code == 404, address

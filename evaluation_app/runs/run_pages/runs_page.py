@@ -32,6 +32,7 @@ from collections_app.http.page_requests import (
 )
 from collections_app.models import Collection, Document
 from evaluation_app.experiments.starting import try_fix
+from evaluation_app.failures.views import decide_card
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.runs.figures import Figure, coverage_of, first_names, make_figure, means_of, run_figures
@@ -171,7 +172,8 @@ def _comparison_of(picked: Sequence[str]) -> str:
 
 
 def change_run(request: PageRequest, run: EvaluationRun) -> HttpResponse:
-    """What the form's do= names; `without` disables the document of doc_id= and asks again, `fix` tries fix= for mode=.
+    """What the form's do= names; `without` disables the document of doc_id= and asks again, `fix` tries fix= for mode=,
+    `decide` decides about a card of the board.
     Back to where the form says, else to the run, with what came of it; to a run or an experiment that was started."""
 
     def unpin() -> str:
@@ -201,6 +203,7 @@ def change_run(request: PageRequest, run: EvaluationRun) -> HttpResponse:
         "delete": delete,
         "without": ask_without,
         "fix": fix,
+        "decide": lambda: decide_card(request, _set_of(run)),
     }
     return run_action(request, acts, run.get_absolute_url())
 
@@ -210,6 +213,16 @@ def _tell(words: str, act: Callable[..., object], *arguments: object, **named: o
     return words
 
 
+def _set_of(run: EvaluationRun) -> GoldenSet:
+    if run.golden_set is None:
+        raise ServiceError(
+            f"the golden set {run.set_name!r} of this run was deleted, so it cannot be asked again",
+            type="set_gone",
+            status=409,
+        )
+    return run.golden_set
+
+
 @transaction.atomic
 def disable_and_run(run: EvaluationRun, document: Document, *, actor: services.Actor = None) -> EvaluationRun:
     """A new run by the same plan and settings, held against `run`, after the document was disabled.
@@ -217,15 +230,10 @@ def disable_and_run(run: EvaluationRun, document: Document, *, actor: services.A
     Raises ServiceError 409 "set_gone" where the golden set was deleted, and what `start_run` raises; then the document
     stays as it was.
     """
-    if run.golden_set is None:
-        raise ServiceError(
-            f"the golden set {run.set_name!r} of this run was deleted, so it cannot be asked again",
-            type="set_gone",
-            status=409,
-        )
+    golden_set = _set_of(run)
     change_documents(document.collection, BulkChange("disable"), [document.doc_id], actor=actor)
     return start_run(
-        run.golden_set,
+        golden_set,
         RunRequest(
             plan=RetrievePlan.from_dict(run.plan),
             plan_name=run.plan_name,

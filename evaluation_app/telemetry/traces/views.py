@@ -132,8 +132,10 @@ def _waterfall_context(waterfall: Any, requested: dict[str, str]) -> dict[str, A
 @needs(READ, EVALUATE)
 @require_GET
 def trace(request: PageRequest, trace_id: str) -> HttpResponse:
-    """Everything of a trace; run=: of that run in it alone."""
+    """Everything of a trace; run=: of that run in it alone; view=validity: whether its spans are as they should be."""
     trace_id, requested = trace_id.replace("\x00", ""), _filter(request)
+    if request.GET.get("view") == "validity":
+        return _show_validity(request, trace_id)
     named = _run_in(trace_id, request.GET.get("run", ""))
     waterfall = run_waterfall(named, **requested) if named else trace_waterfall(trace_id, **requested)
     if not waterfall.span_count:
@@ -219,20 +221,14 @@ def documents(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse
     return render_page(request, "evaluation/span.html", {"documents": span_documents(records)}, parts=parts)
 
 
-@needs(READ, EVALUATE)
-@require_GET
-def validity_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
+def show_run_validity(request: PageRequest, run: QueryRun) -> HttpResponse:
     """Whether the run's spans are what the conventions ask for: a badge that opens to what is not."""
-    run = get_object_or_404(QueryRun, pk=run_id)
     flush_pending(run)
     context = {"run": run, "trace_id": run.trace_id} | _describe_reports(run_validity(run))
     return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
 
 
-@needs(READ, EVALUATE)
-@require_GET
-def validity_of_trace(request: PageRequest, trace_id: str) -> HttpResponse:
-    trace_id = trace_id.replace("\x00", "")
+def _show_validity(request: PageRequest, trace_id: str) -> HttpResponse:
     if not Span.objects.of_trace(trace_id).exists():
         raise Http404(f"no span of the trace {trace_id} is stored")
     context = {"trace_id": trace_id} | _describe_reports(trace_validity(trace_id))
