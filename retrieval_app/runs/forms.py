@@ -130,7 +130,7 @@ def _plan_choices() -> list[Any]:
 def initial_of(run: QueryRun) -> dict[str, Any]:
     """The form as it was when the run was made: its saved plan while that is the same, else every field it states."""
     values: dict[str, Any] = {"collection": run.collection_names, "query": run.query}
-    if run.kind == QueryRun.Kind.ASK and run.answerer in known_models():
+    if run.kind == QueryRun.Kind.ASK and run.answerer in known_models() - {ExtractiveAnswerer.model}:
         values["llm_model"] = run.answerer
     if run.as_of:
         values["as_of"] = datetime.fromisoformat(run.as_of)
