@@ -46,11 +46,18 @@ BAD_JSON = "Cannot parse request body"
 class ServiceError(Exception):
     """A refusal by a service. type is a stable word for programs, status the HTTP status, field the wrong input.
 
-    retry_after_s: seconds after which it may be asked again, sent as Retry-After.
+    Without a status it is 409: what is stored does not allow it now. retry_after_s: seconds after which it may be asked
+    again, sent as Retry-After.
     """
 
     def __init__(
-        self, message: str, *, type: str, status: int, field: str | None = None, retry_after_s: float | None = None
+        self,
+        message: str,
+        *,
+        type: str = "conflict",
+        status: int = 409,
+        field: str | None = None,
+        retry_after_s: float | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message

@@ -279,7 +279,7 @@ def rotate_key(
         held = ApiKey.objects.live(now).select_for_update().filter(pk=key.pk).first()
         if held is None:
             raise ServiceError(
-                f"the key {key.label!r} has ended and cannot be rotated; make another one", type="key_ended", status=409
+                f"the key {key.label!r} has ended and cannot be rotated; make another one", type="key_ended"
             )
         held.previous_hash, held.previous_until = held.key_hash, now + timedelta(hours=overlap_hours)
         held.key_hash, held.prefix, held.rotated_at = digest(secret), secret[:PREFIX_CHARS], now

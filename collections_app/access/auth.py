@@ -297,7 +297,6 @@ def _hold(record: IdempotencyRecord) -> IdempotencyRecord:
         raise ServiceError(
             "the first request with this key is still running; ask again in a moment",
             type="idempotency_key_in_use",
-            status=409,
             field=HEADER,
         )
     return held

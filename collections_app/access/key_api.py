@@ -270,7 +270,6 @@ def repeat_secret(nonce: str) -> str:
     raise ServiceError(
         "the key was made, but its secret cannot be told again: the server's secret key was changed. Make another",
         type="secret_not_kept",
-        status=409,
     )
 
 

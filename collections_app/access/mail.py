@@ -103,9 +103,7 @@ def send_invitation(user: User, base: str, *, actor: services.Actor) -> None:
     if not user.email or not can_be_invited(user):
         raise ServiceError(
             f"{user.get_username()} cannot be invited: that is for people with an email address who log in with a"
-            " password and never have; give the address in the admin, or let them use Forgot password",
-            type="conflict",
-            status=409,
+            " password and never have; give the address in the admin, or let them use Forgot password"
         )
     values = {"name": user.get_username(), "link": INVITATIONS.link_for(user, base), "days": INVITATIONS.lifetime.days}
     send_mail(

@@ -282,7 +282,7 @@ def _save_named(row: User | Group, noun: str, name: str) -> None:
             row.save()
     except IntegrityError:
         raise ServiceError(
-            f"there is a {noun} {name!r} already; choose another name", type="name_taken", status=409, field="name"
+            f"there is a {noun} {name!r} already; choose another name", type="name_taken", field="name"
         ) from None
 
 
@@ -377,5 +377,4 @@ def keeping_an_administrator() -> Iterator[None]:
             raise ServiceError(
                 "this would leave nobody who administers all collections; make another administrator first",
                 type="last_administrator",
-                status=409,
             )

@@ -83,7 +83,6 @@ def refuse_attachment(doc_id: str, parent: str) -> ServiceError:
     return ServiceError(
         f"{doc_id!r} was attached to {parent!r} and is read by whoever may read that; change the access of {parent!r}",
         type="follows_parent",
-        status=409,
         field="doc_id",
     )
 

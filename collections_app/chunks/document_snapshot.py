@@ -86,7 +86,6 @@ class DocumentSnapshot:
                 f"{document.doc_id!r} was indexed as chunks and keeps no text, so its chunks cannot be changed here; "
                 "send the changed chunks instead",
                 type="no_text",
-                status=409,
                 field="doc_id",
             )
         overlays = read_overlays(document.collection_id, document.doc_id)
@@ -252,8 +251,6 @@ def _check_state(document: Document, revision: int | None) -> None:
         raise ServiceError(
             f"{document.doc_id!r} is at revision {document.revision}, and the change was made for revision {revision}; "
             "look at the chunk again",
-            type="conflict",
-            status=409,
             field="revision",
         )
 
@@ -299,14 +296,12 @@ def _document(collection: Collection, doc_id: str) -> Document:
         raise ServiceError(
             f"{doc_id!r} was indexed as chunks and keeps no text that could be cut again",
             type="no_text",
-            status=409,
             field="doc_id",
         )
     if document.size_chars > PROPOSED_CHARS_MAX:
         raise ServiceError(
             f"{doc_id!r} has {document.size_chars} characters; documents of up to {PROPOSED_CHARS_MAX} are tried",
             type="too_large",
-            status=409,
             field="doc_id",
         )
     return document

@@ -145,7 +145,6 @@ def attach_overlay(
             raise ServiceError(
                 f"chunk {chunk_index} of {doc_id!r} was changed in this way already; undo that first",
                 type="overlay_taken",
-                status=409,
                 field="chunk_index",
             )
         return scene.with_anchor(position, source.anchor)
@@ -174,10 +173,7 @@ def get_overlay(collection: Collection, overlay_id: int) -> ChunkOverlay:
 
 def _refuse_added(doc_id: str, chunk_index: int, instead: str) -> ServiceError:
     return ServiceError(
-        f"chunk {chunk_index} of {doc_id!r} was added by hand; {instead}",
-        type="added_chunk",
-        status=409,
-        field="chunk_index",
+        f"chunk {chunk_index} of {doc_id!r} was added by hand; {instead}", type="added_chunk", field="chunk_index"
     )
 
 

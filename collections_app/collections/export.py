@@ -218,9 +218,7 @@ class Export:
             self.snapshot.execute(HOLD.format(chunks=self.chunks))
         except UndefinedTable:
             raise ServiceError(
-                f"another index version of {self.collection.name!r} began to serve just now; export it again",
-                type="conflict",
-                status=409,
+                f"another index version of {self.collection.name!r} began to serve just now; export it again"
             ) from None
         documents, revisions, overlays, chunks = self.snapshot.row(COUNTS.format(chunks=self.chunks), scope) or ()
         (sources,) = self.snapshot.row(COUNT_SOURCES, scope) or (0,)

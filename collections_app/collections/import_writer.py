@@ -358,6 +358,5 @@ def name_taken(name: str) -> ServiceError:
     return ServiceError(
         f"there is a collection {name!r} already; choose another name, or ask for it to be replaced",
         type="name_taken",
-        status=409,
         field="name",
     )

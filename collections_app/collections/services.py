@@ -338,7 +338,6 @@ def create_collection(
         raise ServiceError(
             f"there is a collection {stored!r} already; choose another name, or use that one",
             type="name_taken",
-            status=409,
             field="name",
         ) from None
     return collection
@@ -410,7 +409,6 @@ def _check_change(collection: Collection, name: str, value: Any) -> Any:
             f"{name} can be changed only while the collection is empty, because its index is built with it; "
             f"build a new index version of it instead (POST /v1/collections/{collection.name}/index-versions)",
             type="not_empty",
-            status=409,
             field=name,
         )
     if name == "language" and value not in (known := languages(connection)):

@@ -328,7 +328,6 @@ def edit_text(
         raise ServiceError(
             f"{doc_id!r} is no plain text or Markdown; upload a new version of its file",
             type="no_text",
-            status=409,
             field="content",
         )
     _refuse_unwritable(collection, document)
@@ -442,7 +441,6 @@ def refuse_busy(doc_id: str) -> ServiceError:
     return ServiceError(
         f"{doc_id!r} is being ingested right now; wait until its job has ended, or cancel it",
         type="being_ingested",
-        status=409,
         field="doc_id",
     )
 
@@ -450,8 +448,6 @@ def refuse_busy(doc_id: str) -> ServiceError:
 def _moved_on(doc_id: str, expected: int, present: int) -> ServiceError:
     return ServiceError(
         f"{doc_id!r} is at revision {present} by now, not at {expected}; look at it again, then repeat the change",
-        type="conflict",
-        status=409,
         field="expected_revision",
     )
 
@@ -460,6 +456,5 @@ def _without_text(doc_id: str) -> ServiceError:
     return ServiceError(
         f"{doc_id!r} came in as chunks without a text, so it cannot be re-chunked; send it as text first",
         type="no_text",
-        status=409,
         field="doc_id",
     )

@@ -85,7 +85,7 @@ def open_content(upload_id: int | None) -> IO[bytes]:
 
 
 def _gone() -> ServiceError:
-    return ServiceError("the file of this job is gone; upload it again", type="upload_gone", status=409)
+    return ServiceError("the file of this job is gone; upload it again", type="upload_gone")
 
 
 def originals(document: Document) -> UploadQuerySet:

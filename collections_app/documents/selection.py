@@ -150,8 +150,6 @@ def choose_matching(
         raise ServiceError(
             f"the filter matches {len(names)} documents by now, not {expected}; nothing was changed. Look again, then "
             "repeat it",
-            type="conflict",
-            status=409,
             field="expected",
         )
     return names

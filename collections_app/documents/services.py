@@ -335,12 +335,7 @@ def retry_on_conflict(doc_id: str, work: Callable[[], Result], *, field: str | N
             return work()
         except (RevisionConflictError, Document.DoesNotExist, DocumentRevision.DoesNotExist):
             continue  # what is gone, half read, is told by the next try
-    raise ServiceError(
-        f"{doc_id!r} is being written all the time; nothing was changed. Try again",
-        type="conflict",
-        status=409,
-        field=field,
-    )
+    raise ServiceError(f"{doc_id!r} is being written all the time; nothing was changed. Try again", field=field)
 
 
 NEEDED_BY_JOBS = ("queued", "running", "failed", "quarantined")

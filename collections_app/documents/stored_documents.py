@@ -141,7 +141,7 @@ def _stored(row: Sequence[Any]) -> StoredDocument:
 def refuse_archived(doc_id: str) -> ServiceError:
     """What whoever wants to change an archived document is told."""
     return ServiceError(
-        f"{doc_id!r} is archived, so it is read-only; unarchive it first", type="archived", status=409, field="doc_id"
+        f"{doc_id!r} is archived, so it is read-only; unarchive it first", type="archived", field="doc_id"
     )
 
 

@@ -153,7 +153,7 @@ def _restore(collection: Collection, row: TrashedDocument, actor: services.Actor
         there = TrashedDocument.objects.filter(pk=row.pk).exists()
         if taken or not there:
             why = "a document with this ID is there by now; delete that first" if taken else "it was restored already"
-            raise ServiceError(f"{row.doc_id!r} cannot be restored: {why}", type="conflict", status=409)
+            raise ServiceError(f"{row.doc_id!r} cannot be restored: {why}")
         values = {"id": row.pk, "ids": [row.pk]}
         for statement in (RESTORE_OVERLAYS, RESTORE_PAGES, RESTORE_FILES):
             execute(connection, statement, values)

@@ -173,7 +173,6 @@ def _require_unused(row: ModelSetting, why: str) -> None:
             f"{row.name} cannot be changed like that: {why} {shown}; build an index version with another model first,"
             " or add a second setting",
             type="model_in_use",
-            status=409,
         )
 
 
@@ -291,7 +290,6 @@ def begin_rotation(folder: Path) -> None:
         raise ServiceError(
             "a rotation of the secret key is under way: start every process again, then run this with --finish",
             type="rotation_under_way",
-            status=409,
         )
     present = (folder / KEY_FILE).read_text().strip()
     _write_private(earlier, present + "\n")  # first: a start between the two finds both the same

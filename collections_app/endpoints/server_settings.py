@@ -96,7 +96,6 @@ def change_settings(changes: Mapping[str, Any], secrets: Mapping[str, str | None
             raise ServiceError(
                 f"{name} of the environment holds; change the variable, or unset it and start again to set it here",
                 type="set_by_environment",
-                status=409,
                 field=name,
             )
     by = name_actor(actor)

@@ -84,11 +84,6 @@ def read_object(text: str) -> dict[str, Any]:
     return parsed
 
 
-def write_object(values: Mapping[str, Any]) -> str:
-    """ "" for an empty object."""
-    return json.dumps(values, ensure_ascii=False, indent=2) if values else ""
-
-
 def row_of(key: str, value: Any) -> Row:
     """The row that `value_of` reads as the same value."""
     if isinstance(value, bool):
@@ -197,7 +192,7 @@ def _list_of(data: Mapping[str, Any], name: str) -> Sequence[Any]:
 def _typed(value: Any) -> Typed:
     """What a form that nobody has sent yet shows."""
     values = value if isinstance(value, Mapping) else {}
-    text = write_object(values)
+    text = json.dumps(values, ensure_ascii=False, indent=2) if values else ""
     return Typed(tuple(row_of(key, item) for key, item in values.items()), text, text)
 
 

@@ -57,7 +57,7 @@ def render_document(path: Path, changed_ns: int) -> tuple[str, tuple[tuple[str, 
     for at, token in enumerate(tokens):
         if token.type == "heading_open":
             text = _text_of(tokens[at + 1])
-            anchor = anchor_of(text)
+            anchor = re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-")
             token.attrSet("id", anchor)
             if token.tag == "h2":
                 headings.append((anchor, text))
@@ -72,11 +72,6 @@ def render_document(path: Path, changed_ns: int) -> tuple[str, tuple[tuple[str, 
 
 def _text_of(inline: Token) -> str:
     return "".join(child.content for child in inline.children or () if child.type in ("text", "code_inline"))
-
-
-def anchor_of(heading: str) -> str:
-    """As GitHub makes it: lower case, hyphens for spaces, without other signs."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def _address(href: str) -> str:

@@ -362,7 +362,6 @@ def rebalance(actor: Any, *, is_dry: bool = False) -> list[Move]:
             f"{', '.join(node.address for node in state.away)} does not answer; start it, or remove it from the cluster"
             " (citus_remove_node), and try again",
             type="node_away",
-            status=409,
         )
     moves = plan_moves(state.shards, state.nodes)
     for each in moves if not is_dry else ():
@@ -398,6 +397,5 @@ def _cluster() -> ClusterState:
             "this database is one PostgreSQL, not the coordinator of a Citus cluster with nodes; docs/scaling.md says"
             " how to make one",
             type="no_cluster",
-            status=409,
         )
     return state

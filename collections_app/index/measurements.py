@@ -72,7 +72,6 @@ def submit_measurement(collection: Collection, *, actor: services.Actor = None, 
             f"collection {collection.name!r} has no keyword index and no HNSW index, so no lists are fused and every"
             " search is exact; build an index version with keyword search first",
             type="nothing_to_measure",
-            status=409,
         )
     job = IngestJob(
         collection=collection,

@@ -215,7 +215,6 @@ class _Maker:
                 f"the collection as of {self.state.at.isoformat()} cannot be restored: index version "
                 f"{self.state.index_version} was active then, and it was deleted. Choose a later time",
                 type="not_restorable",
-                status=409,
                 field="as_of",
             )
         return {doc_id: BaseDocument(*rest) for doc_id, *rest in values}

@@ -173,14 +173,14 @@ def _refuse_second(collection: Collection) -> None:
     waiting = IndexVersion.objects.filter(collection=collection).next_up().first()
     if waiting is not None:
         what = "is being built; cancel it" if waiting.state == State.BUILDING else "is ready; activate or delete it"
-        raise ServiceError(f"index version {waiting.number} {what} first", type="conflict", status=409)
+        raise ServiceError(f"index version {waiting.number} {what} first")
     _refuse_busy(collection)
 
 
 def _refuse_busy(collection: Collection) -> None:
     busy = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.INDEX_VERSION).first()
     if busy is not None:
-        raise ServiceError(f"{busy.title} is being worked on; wait for it, or cancel it", type="conflict", status=409)
+        raise ServiceError(f"{busy.title} is being worked on; wait for it, or cancel it")
 
 
 def _make(collection: Collection, target: Target, *, automatic: bool, actor: services.Actor) -> IndexVersion:
@@ -231,9 +231,7 @@ def activate_index_version(
         record.collection = current
         if record.state not in (State.BUILDING, State.READY, State.RETIRED):
             raise ServiceError(
-                f"index version {record.number} is {record.state}; only a ready or retired one can be let serve",
-                type="conflict",
-                status=409,
+                f"index version {record.number} is {record.state}; only a ready or retired one can be let serve"
             )
         record.automatic = True
         record.save(update_fields=["automatic"])
@@ -272,11 +270,7 @@ def cancel_index_version(index_version: IndexVersion, *, actor: services.Actor =
     require(Permission.WRITE, index_version.collection_id)
     job = index_version.jobs.active().first()
     if job is None:
-        raise ServiceError(
-            f"nobody works on index version {index_version.number}; it is {index_version.state}",
-            type="conflict",
-            status=409,
-        )
+        raise ServiceError(f"nobody works on index version {index_version.number}; it is {index_version.state}")
     cancel_job(job, actor=actor)
     IndexVersion.objects.filter(pk=index_version.pk, state__in=(State.READY, State.RETIRED)).update(automatic=False)
     drop_leftovers()
@@ -294,11 +288,9 @@ def drop_index_version(index_version: IndexVersion, *, actor: services.Actor = N
         record = IndexVersion.objects.select_for_update().get(pk=index_version.pk)
         if record.state not in (State.READY, State.RETIRED, State.FAILED):
             why = "; cancel it first" if record.state == State.BUILDING else ""
-            raise ServiceError(f"index version {record.number} is {record.state}{why}", type="conflict", status=409)
+            raise ServiceError(f"index version {record.number} is {record.state}{why}")
         if record.jobs.filter(state__in=ACTIVE_STATES).exists():
-            raise ServiceError(
-                f"index version {record.number} is being worked on; cancel that first", type="conflict", status=409
-            )
+            raise ServiceError(f"index version {record.number} is being worked on; cancel that first")
         forget([record])
         services.record(
             actor,
@@ -359,7 +351,6 @@ def read_version(collection: Collection, number: int, read: Callable[[Store], Fo
             raise ServiceError(
                 f"index version {number} cannot be searched; complete beside the one that serves: {known}",
                 type="version_not_complete",
-                status=409,
                 field="index_version",
             )
         return read(open_version(collection, found[number]))

@@ -252,9 +252,7 @@ def note_overruled(index_version: IndexVersion, reason: str, actor: services.Act
     if len(message) > REASON_CHARS_MAX:
         raise InvalidInput(f"reason has {len(message)} characters; at most {REASON_CHARS_MAX}", field="reason")
     if index_version.gate_state != GateState.HELD:
-        raise ServiceError(
-            f"no gate holds index version {index_version.number}; activate it instead", type="conflict", status=409
-        )
+        raise ServiceError(f"no gate holds index version {index_version.number}; activate it instead")
     _note(
         index_version,
         gate_state=GateState.OVERRULED,

@@ -254,7 +254,7 @@ def run_job(job_id: uuid.UUID | str) -> str | None:
         except LeaseLostError:
             log.info("job %s was cancelled or taken over; this run stored nothing", job.pk)
         except Exception as exc:
-            log.warning("job %s (%s) failed: %s", job.pk, job, exc, exc_info=not _is_expected(exc))
+            log.warning("job %s (%s) failed: %s", job.pk, job, exc, exc_info=not hasattr(exc, "message"))
             _settle(job, exc, progress)
         finally:
             if job.chars > LONG_CHARS:
@@ -277,11 +277,6 @@ def _settle(job: IngestJob, exc: Exception, progress: JobProgress) -> None:
             if wait_s is None or connection.in_atomic_block:
                 raise
             time.sleep(wait_s)
-
-
-def _is_expected(exc: Exception) -> bool:
-    """Whether the message says enough for the log."""
-    return hasattr(exc, "message")
 
 
 def _work(job: IngestJob, progress: JobProgress) -> None:

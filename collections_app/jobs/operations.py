@@ -192,9 +192,7 @@ def cancel_operation(operation: Operation, *, actor: services.Actor) -> Operatio
     if not _began(operation, actor):
         require(_permission(operation), _collection_id(operation))
     if not cancel(requested_operations().filter(pk=operation.pk), f"cancelled by {name_actor(actor)}"):
-        raise ServiceError(
-            f"operation {operation.pk} has ended, or runs in the process that began it", type="conflict", status=409
-        )
+        raise ServiceError(f"operation {operation.pk} has ended, or runs in the process that began it")
     operation.refresh_from_db()
     return operation
 
@@ -205,9 +203,7 @@ def retry_operation(operation: Operation) -> None:
     again: dict[str, Any] = {"state": Operation.State.RUNNING, "finished_at": None, "error_type": "", "error": ""}
     again |= {"stage": WAITING, "report": {}, "sent_at": timezone.now(), "attempts_forgiven": F("attempts")}
     if not failed.update(**again):
-        raise ServiceError(
-            f"only a failed operation is tried again, and this one is {operation.state}", type="conflict", status=409
-        )
+        raise ServiceError(f"only a failed operation is tried again, and this one is {operation.state}")
     enqueue(RUN_OPERATION, str(operation.pk))
 
 

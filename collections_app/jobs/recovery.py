@@ -135,13 +135,9 @@ def retry_job(job: IngestJob, *, actor: services.Actor = None) -> IngestJob:
         current = IngestJob.objects.select_for_update().filter(pk=job.pk).first()
         if current is None or current.state not in RETRIED_STATES:
             state = current.state if current else "deleted"
-            raise ServiceError(
-                f"the job is {state}; only a failed, cancelled or quarantined one can be retried",
-                type="conflict",
-                status=409,
-            )
+            raise ServiceError(f"the job is {state}; only a failed, cancelled or quarantined one can be retried")
         if current.kind in (Kind.FILE, Kind.ARCHIVE) and current.upload_id is None:
-            raise ServiceError("the file of this job is gone; upload it again", type="conflict", status=409)
+            raise ServiceError("the file of this job is gone; upload it again")
         if current.doc_id and current.kind in READ_AGAIN:
             supersede_jobs(current.collection, [current.doc_id], "superseded by the retry of another job")
         if current.index_version is not None:
@@ -259,9 +255,7 @@ def reopen_index_version(index_version: IndexVersion) -> None:
     )
     if index_version.state != IndexVersion.State.FAILED or others.exists():
         why = "another one is being built" if others.exists() else f"it is {index_version.state}"
-        raise ServiceError(
-            f"index version {index_version.number} cannot go on: {why}; start a new one", type="conflict", status=409
-        )
+        raise ServiceError(f"index version {index_version.number} cannot go on: {why}; start a new one")
     IndexVersion.objects.filter(pk=index_version.pk).update(state=IndexVersion.State.BUILDING, error="")
 
 
@@ -275,7 +269,7 @@ def cancel_job(job: IngestJob, *, actor: services.Actor = None) -> IngestJob:
             services.record(actor, [job], services.CHANGE, "cancelled")
     job.refresh_from_db()
     if not done:
-        raise ServiceError(f"the job is {job.state} already; there is nothing to cancel", type="conflict", status=409)
+        raise ServiceError(f"the job is {job.state} already; there is nothing to cancel")
     return job
 
 

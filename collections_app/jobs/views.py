@@ -125,7 +125,10 @@ def uploads(request: PageRequest, name: str) -> HttpResponse:
     state = request.GET.get("state", "")
     state = state if state in dict(VIEWS) else ""
     context: dict[str, Any] = {"collection": collection, "tab": "uploads", "view": state, "views": VIEWS}
-    context |= _totals(collection)
+    context |= IngestJob.objects.filter(collection=collection).aggregate(
+        active_total=Count("pk", filter=Q(state__in=ACTIVE_STATES)),
+        failed_total=Count("pk", filter=Q(state="failed") & ~Q(error_type__in=lasting_errors())),
+    )
     context |= _list_files(request, collection, state) if state else _list_batches(request, collection)
     parts = {name: f"collections/parts/{name}.html" for name in ("batches", "jobs")}
     return render_page(request, "collections/uploads.html", context, parts=parts)
@@ -144,14 +147,6 @@ def _list_batches(request: PageRequest, collection: Collection) -> dict[str, Any
     page = page_of(request, find_batches(collection), BATCHES_PER_PAGE)
     progresses = batch_progress(list(page))
     return {"page": page, "progresses": progresses, "is_active": any(each.is_active for each in progresses)}
-
-
-def _totals(collection: Collection) -> dict[str, int]:
-    """What the buttons over the list act on."""
-    return IngestJob.objects.filter(collection=collection).aggregate(
-        active_total=Count("pk", filter=Q(state__in=ACTIVE_STATES)),
-        failed_total=Count("pk", filter=Q(state="failed") & ~Q(error_type__in=lasting_errors())),
-    )
 
 
 def changing(acts: Mapping[str, Act], *target: Any, actor: User) -> dict[str, Callable[[], str]]:

@@ -82,7 +82,6 @@ def open_source(source: Source, reach: Reach) -> BaseSource:
         raise ServiceError(
             "the stored secret cannot be decrypted, because the server's key has changed; enter it again",
             type="unreadable_secret",
-            status=409,
         ) from None
     return kind(complete_settings(kind, source.settings), secret, reach)
 
@@ -141,10 +140,7 @@ def save_source(
                 services.record(actor, [draft], services.CHANGE, f"source {draft.name}", before=old, after=new)
     except IntegrityError:
         raise ServiceError(
-            f"another source of this collection is named {draft.name!r}; choose another name",
-            type="conflict",
-            status=409,
-            field="name",
+            f"another source of this collection is named {draft.name!r}; choose another name", field="name"
         ) from None
     return draft
 

@@ -47,7 +47,7 @@ def request_run(
                 services.record_event(actor, "source.confirm", message, subject=source)
     except IntegrityError:
         message = f"a sync of {source.name} is under way; wait until it has ended, or cancel it"
-        raise ServiceError(message, type="conflict", status=409) from None
+        raise ServiceError(message) from None
     return run
 
 

@@ -303,6 +303,6 @@ def _unchanged(collection: Collection, job: IngestJob, sha256: str) -> Upload:
     upload = rows.order_by("-pk").first()
     if upload is None:
         raise ServiceError(
-            "the file of this document went while its source was asked; retry the job", type="upload_gone", status=409
+            "the file of this document went while its source was asked; retry the job", type="upload_gone"
         )
     return upload

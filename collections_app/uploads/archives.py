@@ -128,7 +128,7 @@ def _unpack(collection: Collection, job: IngestJob, progress: JobProgress, conte
             offered = [_offer(job, member) for member in group]
             outcomes = enqueue(collection, offered, _submission(collection, job))
             refused += [_say_refused(each) for each in outcomes if each.status == "rejected"]
-            job.origin, job.warnings = replace(job.origin, done=done), _shortened(refused)
+            job.origin, job.warnings = replace(job.origin, done=done), refused[:NAMED_MAX]
             IngestJob.objects.filter(pk=job.pk).update(origin=job.origin, warnings=job.warnings)
         progress.advance(done, total)
 
@@ -212,10 +212,6 @@ def _groups(members: Iterable[Member]) -> Iterator[list[Member]]:
             group = []
     if group:
         yield group
-
-
-def _shortened(refused: list[str]) -> list[str]:
-    return refused[:NAMED_MAX]
 
 
 def _closing_words(warnings: list[str], contents: Contents) -> list[str]:

@@ -76,7 +76,7 @@ def commit_sync(
         lock_documents(collection, requested)  # before the batch, as a job of it does; what is read is what is deleted
         current = IngestBatch.objects.select_for_update().filter(pk=batch.pk).first()
         if current is None or not current.open:
-            raise ServiceError("this sync is closed already; begin a new one", type="conflict", status=409)
+            raise ServiceError("this sync is closed already; begin a new one")
         known = dict(
             Document.objects.filter(collection=collection, doc_id__in=requested).values_list("doc_id", "updated_at")
         )

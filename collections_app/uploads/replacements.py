@@ -133,9 +133,7 @@ def _hold(job: IngestJob) -> IngestJob:
 
 
 def _refused(job: IngestJob) -> ServiceError:
-    return ServiceError(
-        f"the job of {job.doc_id!r} has no file that failed by now; look at it again", type="conflict", status=409
-    )
+    return ServiceError(f"the job of {job.doc_id!r} has no file that failed by now; look at it again")
 
 
 def _drop(upload_id: int | None) -> None:

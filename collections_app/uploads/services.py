@@ -338,7 +338,6 @@ def require_open(batch: IngestBatch) -> None:
         raise ServiceError(
             f"batch {batch.pk} is closed or was cancelled, so nothing is added to it; send the files without it",
             type="batch_closed",
-            status=409,
             field="batch",
         )
 

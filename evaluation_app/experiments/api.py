@@ -319,7 +319,6 @@ def _best_run(experiment: Experiment) -> UUID:
         raise ServiceError(
             f"no plan of {experiment} has a score yet; name the run whose plan is to be saved",
             type="nothing_ranked",
-            status=409,
             field="run_id",
         )
     return run_id

@@ -112,7 +112,7 @@ def cancel_experiment(experiment: Experiment, actor: services.Actor) -> Experime
                 if error.type != "already_ended":  # it may end meanwhile
                     raise
         if not cancelled:
-            raise ServiceError(f"{locked} has ended already", type="already_ended", status=409)
+            raise ServiceError(f"{locked} has ended already", type="already_ended")
         services.record(actor, [locked], services.CHANGE, f"cancelled {locked}")
     return locked
 
@@ -123,7 +123,7 @@ def delete_experiment(experiment: Experiment, actor: services.Actor) -> None:
     with transaction.atomic():
         locked = Experiment.objects.select_for_update().get(pk=experiment.pk)
         if locked.runs.filter(state__in=("queued", "running")).exists():
-            raise ServiceError(f"{locked} is under way; cancel it, then delete it", type="under_way", status=409)
+            raise ServiceError(f"{locked} is under way; cancel it, then delete it", type="under_way")
         services.record(actor, [locked], services.DELETION, f"deleted {locked}")
         locked.delete()
 

@@ -187,7 +187,6 @@ def draw_sample(collection: Collection, golden_set: GoldenSet | None, most_chunk
             f"{where} gave {len(questions)} questions with expected documents; an experiment needs at least "
             f"{QUESTIONS_MIN}: add questions to a test set and choose it",
             type="too_few_questions",
-            status=409,
             field="golden_set",
         )
     expected = {doc_id for question in questions for doc_id in question.relevant_docs}

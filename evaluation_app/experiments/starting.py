@@ -107,9 +107,7 @@ def start_models(
         )
         if active.exists():
             raise ServiceError(
-                "another experiment with models of this collection is running; wait for it, or cancel it",
-                type="conflict",
-                status=409,
+                "another experiment with models of this collection is running; wait for it, or cancel it"
             )
         experiment = _create(
             Experiment.Kind.MODELS,
@@ -168,7 +166,7 @@ def try_fix(
         raise InvalidInput(f"{mode.title} has no fix {fix_key!r}; it has {known}", field="fix")
     if proposal.reason:
         raise ServiceError(
-            f"{proposal.fix.title} cannot be tried on this run: {proposal.reason}", type="fix_unavailable", status=409
+            f"{proposal.fix.title} cannot be tried on this run: {proposal.reason}", type="fix_unavailable"
         )
     golden_set = same_set(run)
     if not run.is_active:

@@ -58,7 +58,6 @@ def find_good(bad: EvaluationItem, run: EvaluationRun | None = None) -> Evaluati
     raise ServiceError(
         f"the question was not better in any of the {LOOKED_BACK} runs before; name a run in which it was (good)",
         type="not_worse",
-        status=409,
         field="good",
     )
 

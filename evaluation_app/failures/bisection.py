@@ -140,7 +140,7 @@ def take_back(
     elif undo.action == "plan":
         save_plan(collection, bad.plan_name, RetrievePlan.from_dict(good.plan), actor=actor)
     else:
-        raise ServiceError(f"this cannot be done here: {undo.text}", type="by_hand", status=409)
+        raise ServiceError(f"this cannot be done here: {undo.text}", type="by_hand")
     return undo
 
 
@@ -234,7 +234,6 @@ def choose_measure(good: EvaluationItem, bad: EvaluationItem) -> str:
         f"the question {bad.question_text!r} found as much in the later run as in the earlier one; choose a "
         "run in which it was better",
         type="not_worse",
-        status=409,
     )
 
 

@@ -78,7 +78,7 @@ def refresh_modes(run: EvaluationRun, *, actor: services.Actor = None) -> int:
     require_in(Permission.EVALUATE, run.collection_name)
     locked = EvaluationRun.objects.select_for_update(of=("self",)).select_related("golden_set").get(pk=run.pk)
     if locked.is_active:
-        raise ServiceError("this run is not finished; try again when it is", type="still_running", status=409)
+        raise ServiceError("this run is not finished; try again when it is", type="still_running")
     bands = own_bands(locked.golden_set)
     changed: list[EvaluationItem] = []
     counts: dict[str, int] = {}
@@ -214,15 +214,12 @@ def format_value(value: Any) -> str:
 def same_set(run: EvaluationRun) -> GoldenSet:
     """The run's golden set. Raises ServiceError 409 where it is gone or asks other questions now."""
     if run.golden_set is None:
-        raise ServiceError(
-            f"the golden set {run.set_name!r} was deleted; there is nothing to run", type="set_gone", status=409
-        )
+        raise ServiceError(f"the golden set {run.set_name!r} was deleted; there is nothing to run", type="set_gone")
     if has_changed(run):
         raise ServiceError(
             f"the golden set {run.set_name!r} asks other questions now than this run of version {run.set_version} did, "
             "so the two could not be compared; run the set with its present plan first",
             type="set_changed",
-            status=409,
         )
     return run.golden_set
 

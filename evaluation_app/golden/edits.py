@@ -105,7 +105,6 @@ def change_question(
             raise ServiceError(
                 "somebody changed this question since you opened it; look at it again and repeat your change",
                 type="changed_meanwhile",
-                status=409,
             )
         before = Golden.of(row)
         golden = clean_golden(explicit, before)
@@ -272,7 +271,6 @@ def question_taken(text: str) -> ServiceError:
     return ServiceError(
         f"the set has the question “{_short(text)}” already; change that one, or word this one differently",
         type="question_taken",
-        status=409,
         field="question",
     )
 

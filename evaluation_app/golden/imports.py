@@ -100,9 +100,7 @@ def carry_out(
         golden_set = change.golden_set
         if expected is not None and expected != golden_set.digest:
             raise ServiceError(
-                "the set was changed since this import was looked at; look at it again",
-                type="changed_meanwhile",
-                status=409,
+                "the set was changed since this import was looked at; look at it again", type="changed_meanwhile"
             )
         plan = plan_import(golden_set, rows, mode)
         if plan.errors:

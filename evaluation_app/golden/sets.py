@@ -161,7 +161,6 @@ def find_set(name: str, scope: CollectionScope = EVERYTHING) -> GoldenSet:
         raise ServiceError(
             f"several collections have a golden set {name!r}: say which one: {choices}",
             type="ambiguous_golden_set",
-            status=409,
             field="golden_set",
         )
     if not records:
@@ -289,6 +288,5 @@ def _name_taken(name: str, collection_name: str) -> ServiceError:
     return ServiceError(
         f"there is a golden set {name!r} already in the collection {collection_name!r}; choose another name",
         type="name_taken",
-        status=409,
         field="name",
     )

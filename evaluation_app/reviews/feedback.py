@@ -90,9 +90,7 @@ def _open_task(run: QueryRun) -> ReviewTask:
     case = RunCase.of(run, policy_of(run.collection) if run.collection else SecurityPolicy())
     if case.outcome not in ANSWERED:
         raise ServiceError(
-            f"the run {run.pk} has no answer to give feedback on; choose one that was answered",
-            type="not_answered",
-            status=409,
+            f"the run {run.pk} has no answer to give feedback on; choose one that was answered", type="not_answered"
         )
     passages = zip(case.keys, key_documents(case.texts), strict=True)
     return ReviewTask.objects.create(

@@ -178,7 +178,6 @@ def review(
         raise ServiceError(
             "you have judged this answer already, and a verdict is not changed once the judge's is seen",
             type="already_reviewed",
-            status=409,
         )
     made = Review.objects.create(
         task=locked,

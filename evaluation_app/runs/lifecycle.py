@@ -88,7 +88,6 @@ def start_run(
             raise ServiceError(
                 f"the golden set {golden_set.name!r} has no question to ask; add one, or accept a suggestion",
                 type="empty_set",
-                status=409,
             )
         run = EvaluationRun.objects.create(
             golden_set=golden_set,
@@ -138,14 +137,13 @@ def run_now(run: EvaluationRun, on_item: OnItem | None = None) -> EvaluationRun:
         raise ServiceError(
             f"evaluation run {run.pk} is not waiting, it is {_state_of(run)}; resume it, or start a new one",
             type="not_waiting",
-            status=409,
         )
     try:
         with _released(claimed):
             RunExecutor(claimed, on_item).work()
     except LeaseLostError:
         raise ServiceError(
-            f"evaluation run {run.pk} was taken over or deleted while it ran here", type="run_lost", status=409
+            f"evaluation run {run.pk} was taken over or deleted while it ran here", type="run_lost"
         ) from None
     return EvaluationRun.objects.get(pk=run.pk)
 
@@ -197,9 +195,7 @@ def cancel_run(run: EvaluationRun, actor: services.Actor) -> EvaluationRun:
         locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
         if not locked.is_active:
             raise ServiceError(
-                f"evaluation run {run.pk} has ended already: {locked.get_state_display().lower()}",
-                type="already_ended",
-                status=409,
+                f"evaluation run {run.pk} has ended already: {locked.get_state_display().lower()}", type="already_ended"
             )
         locked.cancel_requested = True
         is_free = locked.lease_until is None or locked.lease_until < timezone.now()
@@ -224,7 +220,6 @@ def resume_run(run: EvaluationRun, actor: services.Actor, *, send: bool = True) 
                 f"all {locked.total} questions of evaluation run {run.pk} were asked; retry what failed, or start a "
                 "new run",
                 type="nothing_left",
-                status=409,
             )
         _queue_again(locked)
         services.record(actor, [locked], services.CHANGE, f"resumed evaluation of {locked.set_name}")
@@ -244,7 +239,7 @@ def retry_failed(run: EvaluationRun, actor: services.Actor, *, send: bool = True
         items = locked.items.only("run", "outcome", "scores")
         failed = [item.pk for item in items if has_failed(item)]
         if not failed:
-            raise ServiceError(f"nothing failed in evaluation run {run.pk}", type="nothing_failed", status=409)
+            raise ServiceError(f"nothing failed in evaluation run {run.pk}", type="nothing_failed")
         locked.items.filter(pk__in=failed).delete()
         locked.retries += 1
         locked.done, locked.failed = locked.items.count(), 0
@@ -264,9 +259,7 @@ def delete_run(run: EvaluationRun, actor: services.Actor) -> None:
     with transaction.atomic():
         locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
         if locked.is_active:
-            raise ServiceError(
-                f"evaluation run {run.pk} is under way; cancel it, then delete it", type="under_way", status=409
-            )
+            raise ServiceError(f"evaluation run {run.pk} is under way; cancel it, then delete it", type="under_way")
         services.record(actor, [locked], services.DELETION, f"deleted evaluation run {locked} of {locked.set_name}")
         locked.delete()
         if locked.experiment_id:
@@ -370,12 +363,10 @@ def _check_name(name: str) -> str:
 def _require_ended(run: EvaluationRun) -> EvaluationRun:
     locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
     if locked.is_active:
-        raise ServiceError(f"evaluation run {run.pk} is under way", type="under_way", status=409)
+        raise ServiceError(f"evaluation run {run.pk} is under way", type="under_way")
     if locked.error_type in FINAL:
         raise ServiceError(
-            f"evaluation run {run.pk} cannot go on: {locked.error}. Start a new run",
-            type="cannot_go_on",
-            status=409,
+            f"evaluation run {run.pk} cannot go on: {locked.error}. Start a new run", type="cannot_go_on"
         )
     return locked
 

@@ -95,14 +95,13 @@ def make_baseline(run: EvaluationRun, *, actor: services.Actor = None) -> Golden
     golden_set = GoldenSet.objects.select_for_update().filter(pk=run.golden_set_id or 0).first()
     if golden_set is None:
         raise ServiceError(
-            f"the golden set {run.set_name!r} of this run was deleted; it has no baseline", type="set_gone", status=409
+            f"the golden set {run.set_name!r} of this run was deleted; it has no baseline", type="set_gone"
         )
     if run.state != EvaluationRun.State.SUCCEEDED:
         raise ServiceError(
             f"only a run that is done can be a baseline, and this one is {run.get_state_display().lower()}; wait for "
             "it, or choose another",
             type="not_finished",
-            status=409,
         )
     if golden_set.baseline_id != run.pk:
         golden_set.baseline = run

@@ -43,14 +43,11 @@ def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: serv
         raise ServiceError(
             f"the run {run.pk} searched several collections; ask one of them to have the answer judged",
             type="nothing_to_judge",
-            status=409,
         )
     if (outcome := outcome_of(run)) in UNJUDGEABLE:
         why = "it failed" if outcome == "error" else "it was blocked by guardrails"
         raise ServiceError(
-            f"the run {run.pk} has nothing to judge, because {why}; choose one with results",
-            type="nothing_to_judge",
-            status=409,
+            f"the run {run.pk} has nothing to judge, because {why}; choose one with results", type="nothing_to_judge"
         )
     run_score = keep_score(run, Scorer(chosen, run.collection), ASKED)
     services.record(actor, [run_score], services.ADDITION, f"judged a run of {run.collection_name} by {chosen.judge}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ragd.conventions.tables import LIST_MARK, TABLES, VOCABULARIES, EventTable, Field, SpanTable, Tables
+from ragd.conventions.tables import LIST_MARK, TABLES, VOCABULARIES, Field, SpanTable, Tables
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +189,7 @@ def validate(spans: Iterable[SpanDict], tables: Tables = TABLES) -> Report:
     by_id = {_span_key(span, "span_id"): span for span in everything}
     children: dict[tuple[str, str], list[SpanDict]] = defaultdict(list)
     governed: dict[str, list[SpanDict]] = defaultdict(list)
-    carriers = {event.name: _carrier_table(event) for event in tables.events if not event.span_type}
+    carriers = {event.name: SpanTable(event.name, (), "", "", (), ()) for event in tables.events if not event.span_type}
     for span in everything:
         children[_span_key(span, "parent_span_id")].append(span)
         if table := tables.table_of(span) or _carrier(span, carriers):
@@ -218,11 +218,6 @@ def validate_all(spans: Iterable[SpanDict]) -> dict[str, Report]:
 def _span_key(span: SpanDict, name: str) -> tuple[str, str]:
     """(trace, span) as `name` tells the latter; what is not given is the empty text."""
     return str(span.get("trace_id") or ""), str(span.get(name) or "")
-
-
-def _carrier_table(event: EventTable) -> SpanTable:
-    """Of a span that only its event puts under the tables; it goes by the event's name."""
-    return SpanTable(event.name, (), "", "", (), ())
 
 
 def _carrier(span: SpanDict, carriers: Mapping[str, SpanTable]) -> SpanTable | None:

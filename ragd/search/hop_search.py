@@ -169,7 +169,7 @@ def _linked(
     kept = {name: [each for each in candidates if each.key in links] for name, candidates in lists.items()}
     every = {each.key: each for candidates in kept.values() for each in candidates}
     kept[SUBJECT] = sorted(
-        every.values(), key=lambda each: (_first_place(each, links[each.key]), *order_key(0, *each.key))
+        every.values(), key=lambda each: (fold(each.text).find(fold(links[each.key].term)), *order_key(0, *each.key))
     )
     weights = weights_of(lists, plan) | {SUBJECT: 1.0}
     listed = _in_turns(fuse(kept, params={"rrf_k": plan.rrf_k, "weights": weights}), links, bridges)
@@ -198,10 +198,6 @@ def _holders(query: _Query, bridges: Sequence[Bridge], words: Mapping[str, str])
         rows = fetch_all(store.connection, LEXICAL.format(**names), asked)
         lists["lexical"] = ranked(rows, "lexical", "bm25", lexical.highest or 1.0)
     return lists
-
-
-def _first_place(candidate: Candidate, link: Link) -> int:
-    return fold(candidate.text).find(fold(link.term))
 
 
 def _in_turns(ranking: Sequence[Candidate], links: Mapping[Key, Link], bridges: Sequence[Bridge]) -> list[Candidate]:

@@ -243,7 +243,6 @@ def _rename(saved: SavedPlan, name: str) -> None:
         raise ServiceError(
             f"there is a plan {name!r} already; choose another name, or delete that one",
             type="name_taken",
-            status=409,
             field="name",
         )
     saved.name = name

@@ -120,7 +120,6 @@ def make_receipt(run: QueryRun) -> dict[str, Any]:
         raise ServiceError(
             f"run {run.pk} was not answered ({run.get_status_display().lower()}), so there is no receipt of it",
             type="not_answered",
-            status=409,
         )
     receipt = describe(run)
     return {"receipt": receipt, "signature": sign(canonical_json(receipt).encode())}

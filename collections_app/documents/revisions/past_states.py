@@ -134,7 +134,6 @@ def not_restorable(at: datetime, reasons: Mapping[str, str], *, hidden: Abstract
         f"the collection as of {at.isoformat()} cannot be restored: {', '.join(named)}{more}. Choose a later time, and "
         "keep more in the collection's settings (revisions, deleted_days) for the times to come",
         type="not_restorable",
-        status=409,
         field="as_of",
     )
 
@@ -150,7 +149,6 @@ def _check_time(collection: Collection, at: datetime) -> None:
             f"changes of {collection.name!r} are recorded since {since.isoformat()}; what it was at {at.isoformat()} "
             "is not known. Choose a later time",
             type="not_recorded",
-            status=409,
             field="as_of",
         )
 

@@ -49,7 +49,6 @@ def check_comparable(base: EvaluationRun, other: EvaluationRun) -> None:
         f"{why} (digests {base.set_digest[:HASH_SHOWN]} and {other.set_digest[:HASH_SHOWN]}); a difference between "
         "them would say nothing of what changed. Run the plan of the one on the questions of the other",
         type="not_comparable",
-        status=409,
         field="other",
     )
 

@@ -114,9 +114,8 @@ def add_rule(kind: str, collection: Collection, values: dict[str, Any], *, actor
         )  # fmt: skip
     if AlertRule.objects.filter(kind=kind, collection_id=collection.pk).exists():
         raise ServiceError(
-            f"{collection.name} has a rule for {KINDS[kind].title} already; change that one",
-            type="conflict", status=409, field="collection",
-        )  # fmt: skip
+            f"{collection.name} has a rule for {KINDS[kind].title} already; change that one", field="collection"
+        )
     rule = AlertRule.objects.create(kind=kind, collection_id=collection.pk, **values)
     services.record(actor, [rule], services.ADDITION, f"alert rule for {collection.name}", after=values)
     return rule
@@ -138,7 +137,7 @@ def change_rule(rule: AlertRule, values: dict[str, Any], *, actor: services.Acto
 def delete_rule(rule: AlertRule, *, actor: services.Actor) -> None:
     """With its alerts, after they are resolved. Raises ServiceError (409) for a rule of the whole server."""
     if not rule.collection_id:
-        raise ServiceError("a rule of the whole server cannot be deleted; disable it", type="conflict", status=409)
+        raise ServiceError("a rule of the whole server cannot be deleted; disable it")
     resolve_all(rule)
     services.record(actor, [rule], services.DELETION, "alert rule")
     rule.delete()

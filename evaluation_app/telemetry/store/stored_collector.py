@@ -194,7 +194,6 @@ def _require_free() -> None:
             "the environment names an endpoint, which holds; unset OTEL_EXPORTER_OTLP_ENDPOINT and start again to set"
             " one here",
             type="set_by_environment",
-            status=409,
         )
 
 

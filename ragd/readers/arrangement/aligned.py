@@ -186,10 +186,6 @@ def _is_led(words: Sequence[PlacedWord], cell: Cell) -> bool:
     return "...." in "".join(texts) and any(set(text) <= {"."} or "...." in text for text in texts)
 
 
-def _column(segment: Segment, strips: Sequence[float]) -> int:
-    return sum(1 for strip in strips if strip <= segment.x0 + 0.1)
-
-
 def make_table(
     words: Sequence[PlacedWord], sections: Sequence[Rows], strips: Sequence[float], *, ruled: bool = False
 ) -> Table | None:
@@ -224,7 +220,7 @@ def _split(words: Sequence[PlacedWord], row: Sequence[Segment], strips: Sequence
     """The words of a line by column. A piece across a strip is divided there if it has a gap, else it stays whole."""
     result: Line = [[] for _ in range(len(strips) + 1)]
     for segment in row:
-        column = _column(segment, strips)
+        column = sum(1 for strip in strips if strip <= segment.x0 + 0.1)
         before: PlacedWord | None = None
         for number in segment.words:
             word = words[number]

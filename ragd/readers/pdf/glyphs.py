@@ -247,7 +247,7 @@ def read_words(text_page: pdfium.PdfTextPage, shown: Shown) -> PageWords:
             between = ""
         gap = gaps.get(between)
         if gap is None:
-            gap = gaps[between] = clean_gap(between)
+            gap = gaps[between] = TRAILING.sub(r"\1", HYPHENATED.sub("", between)).replace("\r\n", "\n")
         before = ended
         for part in (word,) if word.isascii() else _parts(word):
             end = start + len(part)
@@ -353,10 +353,6 @@ def _turned(text_page: pdfium.PdfTextPage, words: list[PlacedWord], starts: list
         if angle >= 0 and (quarters := round((page_angle - angle) / (math.pi / 2)) % 4):
             result[number] = quarters
     return result
-
-
-def clean_gap(text: str) -> str:
-    return TRAILING.sub(r"\1", HYPHENATED.sub("", text)).replace("\r\n", "\n")
 
 
 def clean(text: str) -> str:

@@ -186,7 +186,7 @@ def read_annotations(document: pdfium.PdfDocument, page: pdfium.PdfPage) -> Anno
         if not annotation:
             continue
         kind = raw.FPDFAnnot_GetSubtype(annotation)
-        if kind in COMMENTS and (said := _string(annotation, b"Contents")).strip():
+        if kind in COMMENTS and (said := _text(raw.FPDFAnnot_GetStringValue, annotation, b"Contents")).strip():
             result.comments.append(said)
         elif kind == raw.FPDF_ANNOT_WIDGET and document.formenv is not None:
             _read_field(document.formenv.raw, annotation, result)
@@ -238,10 +238,6 @@ def _text(read: Callable[..., int], *arguments: object) -> str:
     buffer = ctypes.create_string_buffer(size)
     read(*arguments, ctypes.cast(buffer, ctypes.POINTER(ctypes.c_ushort)), size)
     return buffer.raw[: size - 2].decode("utf-16-le", "replace")
-
-
-def _string(annotation: raw.FPDF_ANNOTATION, key: bytes) -> str:
-    return _text(raw.FPDFAnnot_GetStringValue, annotation, key)
 
 
 PAGES_NAMED = 20

@@ -172,13 +172,9 @@ class WordsDirective(Directive):
     def _parsed(self, lines: Any) -> list[nodes.Node]:
         holder = nodes.container()
         if lines:
-            content = lines if not isinstance(lines, list) else _as_list(lines)
+            content = lines if not isinstance(lines, list) else StringList(lines, source="")
             self.state.nested_parse(content, self.content_offset, holder, match_titles=True)
         return list(holder.children)
-
-
-def _as_list(lines: list[str]) -> StringList:
-    return StringList(lines, source="")
 
 
 def _paragraphs(text: str) -> list[nodes.Node]:
