@@ -293,13 +293,7 @@ def revoke_key(key: ApiKey, *, actor: services.Actor = None) -> ApiKey:
     with system_access(), transaction.atomic():
         if ApiKey.objects.filter(pk=key.pk, revoked_at__isnull=True).update(revoked_at=timezone.now()):
             services.record(
-                actor,
-                [key],
-                services.CHANGE,
-                "revoked",
-                action="apikey.revoke",
-                before={"status": key.status},
-                after={"status": "revoked"},
+                actor, [key], "apikey.revoke", "revoked", before={"status": key.status}, after={"status": "revoked"}
             )
         key.refresh_from_db()
     return key

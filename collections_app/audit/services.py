@@ -57,26 +57,18 @@ NOTHING = Subject()
 
 
 def record(
-    actor: Actor,
-    subjects: Sequence[Model],
-    verb: str,
-    message: str,
-    *,
-    action: str = "",
-    before: Part = None,
-    after: Part = None,
+    actor: Actor, subjects: Sequence[Model], verb: str, message: str, *, before: Part = None, after: Part = None
 ) -> None:
-    """One event per subject, whoever asks. action: "document.change" and the like where none is named.
-
-    before, after: the fields that changed, by name; a function gives those of each subject.
-    """
+    """One event per subject, whoever asks. verb: "change" stands for the action "document.change" and the like; with a
+    dot it is the action itself. before, after: the fields that changed, by name; a function gives those of each
+    subject."""
     with system_access():
         names = _collections_of(subjects)
         AuditEvent.objects.bulk_create(
             (
                 _make_event(
                     actor,
-                    action or f"{kind_of(subject)}.{verb}",
+                    verb if "." in verb else f"{kind_of(subject)}.{verb}",
                     message,
                     Subject.of(subject, collection),
                     before=before(subject) if callable(before) else before,

@@ -188,9 +188,8 @@ class PendingOverlays(DocumentOverlays):
         services.record(
             self.actor,
             [self.scene.document],
-            services.CHANGE,
+            "chunk.change",
             self.message,
-            action="chunk.change",
             before=_audited(before),
             after=_audited(after),
         )

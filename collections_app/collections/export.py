@@ -177,7 +177,7 @@ class Export:
             begin(Operation.Kind.EXPORT, collection.name, actor=actor), listener=on_progress
         )
         message = f"exported {self.counts['chunks']} chunks"
-        services.record(actor, [collection], services.READING, message, action="collection.export", after=self.counts)
+        services.record(actor, [collection], "collection.export", message, after=self.counts)
         self._stream = self._guarded()
 
     def __iter__(self) -> Iterator[bytes]:

@@ -269,9 +269,8 @@ class ImportWriter:
                 services.record(
                     actor,
                     [self.collection],
-                    services.ADDITION,
+                    "collection.import",
                     f"imported {self.counts['chunks']} chunks",
-                    action="collection.import",
                     after=self.counts,
                 )
                 self.progress.write(report=self.report(replaced=before is not None))

@@ -396,9 +396,8 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: servic
         services.record(
             actor,
             [document],
-            services.CHANGE,
+            "document.rollback",
             f"rolled back to revision {number}",
-            action="document.rollback",
             after={"revision": document.revision, "content_hash": document.content_hash},
         )
     return outcome

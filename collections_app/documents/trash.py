@@ -173,9 +173,7 @@ def _restore(collection: Collection, row: TrashedDocument, actor: services.Actor
             execute(connection, RESTORE_REVISIONS, values)
             execute(connection, RESTORE_FETCHED, values | {"document": document.values_list("pk", flat=True).get()})
             _drop([row.pk])
-        services.record(
-            actor, [document.get()], services.ADDITION, "restored from the trash", action="document.restore"
-        )
+        services.record(actor, [document.get()], "document.restore", "restored from the trash")
 
     policy = ChunkPolicy.from_dict(past.chunk_policy) if past.chunk_policy else policy_for(collection)
     in_current_index_version(
@@ -200,7 +198,7 @@ def empty_trash(collection: Collection, ids: Sequence[int] | None = None, *, act
     rows = rows if ids is None else rows.filter(pk__in=list(ids))
     with transaction.atomic():
         doomed = list(rows.listed().select_for_update())
-        services.record(actor, doomed, services.DELETION, "deleted from the trash", action="document.purge")
+        services.record(actor, doomed, "document.purge", "deleted from the trash")
         with elevated(Permission.WRITE, collection.pk):
             _drop([row.pk for row in doomed])
     return len(doomed)

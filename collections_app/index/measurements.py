@@ -135,9 +135,8 @@ def _record_change(collection: Collection, before: Mapping[str, float], after: M
         services.record(
             None,
             [collection],
-            services.CHANGE,
+            "collection.measure_weights",
             f"measured fusion weights: vector {after['vector']:g}, keyword {after['lexical']:g}",
-            action="collection.measure_weights",
             before={"list_weights": dict(before)},
             after={"list_weights": dict(after)},
         )

@@ -152,9 +152,8 @@ def start_index_version(
         services.record(
             actor,
             [current],
-            services.CHANGE,
+            "index_version.add",
             f"started index version {index_version.number}",
-            action="index_version.add",
             before={name: getattr(current, name) for name in CHOICES},
             after={name: getattr(target, name) for name in (*CHOICES, PLACEMENT) if getattr(target, name, None)},
         )
@@ -238,11 +237,7 @@ def activate_index_version(
         if overrule:
             note_overruled(record, overrule, actor)
             services.record(
-                actor,
-                [current],
-                services.CHANGE,
-                f"overruled the gate of {record}: {record.gate_reason}",
-                action="index_version.overrule",
+                actor, [current], "index_version.overrule", f"overruled the gate of {record}: {record.gate_reason}"
             )
         else:
             request_again(record)
@@ -252,9 +247,8 @@ def activate_index_version(
         services.record(
             actor,
             [current],
-            services.CHANGE,
+            "index_version.activate",
             f"asked for index version {record.number} to serve",
-            action="index_version.activate",
             before={"index_version": current.index_version},
             after={"index_version": record.number},
         )
@@ -295,9 +289,8 @@ def drop_index_version(index_version: IndexVersion, *, actor: services.Actor = N
         services.record(
             actor,
             [current],
-            services.CHANGE,
+            "index_version.delete",
             f"dropped index version {record.number}",
-            action="index_version.delete",
             before={"index_version": record.number, "state": str(record.state)},
         )
     drop_leftovers()

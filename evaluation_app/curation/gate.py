@@ -79,9 +79,7 @@ def set_gate(
         )
         message = f"set the quality gate: {measure}@{k} of {golden_set.name}, allowed regression {margin:g}"
         after = {"set_name": golden_set.name, "measure": measure, "k": k, "margin": margin}
-        services.record(
-            actor, [collection], services.CHANGE, message, action="collection.gate", before=before, after=after
-        )
+        services.record(actor, [collection], "collection.gate", message, before=before, after=after)
     return gate
 
 
@@ -105,7 +103,7 @@ def remove_gate(collection: Collection, *, actor: services.Actor = None) -> bool
     with transaction.atomic():
         gone, _ = PromotionGate.objects.filter(collection_name=collection.name).delete()
         if gone:
-            services.record(actor, [collection], services.CHANGE, "deleted the quality gate", action="collection.gate")
+            services.record(actor, [collection], "collection.gate", "deleted the quality gate")
     return gone > 0
 
 

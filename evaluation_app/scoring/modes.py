@@ -102,9 +102,8 @@ def keep_bands(golden_set: GoldenSet, bands: Mapping[str, Any], *, actor: servic
         services.record(
             actor,
             [locked],
-            services.CHANGE,
+            "goldenset.thresholds",
             f"changed the thresholds of test set {locked.name}",
-            action="goldenset.thresholds",
             before=before,
             after={"bands": stored},
         )

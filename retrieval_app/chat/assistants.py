@@ -70,7 +70,7 @@ def save_assistant(
     own.save()
     after = {"collection_ids": own.collection_ids, "is_public": own.is_public, "origins": own.origins}
     verb = services.CHANGE if assistant else services.ADDITION
-    services.record(actor, [own], verb, "saved an assistant", action=f"assistant.{verb}", after=after)
+    services.record(actor, [own], f"assistant.{verb}", "saved an assistant", after=after)
     return own
 
 
@@ -79,7 +79,7 @@ def delete_assistant(assistant: ChatAssistant, *, actor: services.Actor) -> None
     """Its threads stay, without it. Raises Forbidden as `save_assistant`."""
     for pk in assistant.collection_ids:
         require(Permission.WRITE, pk)
-    services.record(actor, [assistant], services.DELETION, "deleted an assistant", action="assistant.delete")
+    services.record(actor, [assistant], "assistant.delete", "deleted an assistant")
     assistant.delete()
 
 

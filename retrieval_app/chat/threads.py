@@ -93,16 +93,14 @@ def share(thread: ChatThread, *, shared: bool, actor: services.Actor) -> None:
         return
     ChatThread.objects.filter(pk=thread.pk).update(shared=shared)
     verb = "shared a thread" if shared else "stopped sharing a thread"
-    services.record(
-        actor, [thread], services.CHANGE, verb, action="thread.share", before={"shared": not shared},
-        after={"shared": shared, "collection_ids": thread.collection_ids},
-    )  # fmt: skip
+    after = {"shared": shared, "collection_ids": thread.collection_ids}
+    services.record(actor, [thread], "thread.share", verb, before={"shared": not shared}, after=after)
 
 
 @transaction.atomic
 def delete(thread: ChatThread, *, actor: services.Actor) -> None:
     """The thread and its messages; the query runs stay until their retention ends."""
-    services.record(actor, [thread], services.DELETION, "deleted a thread", action="thread.delete")
+    services.record(actor, [thread], "thread.delete", "deleted a thread")
     thread.delete()
 
 
