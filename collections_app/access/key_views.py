@@ -14,7 +14,6 @@ from django.contrib.auth.models import Group, User
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
 
 from collections_app.access.api_keys import (
     LIMIT_MAX,
@@ -27,7 +26,7 @@ from collections_app.access.api_keys import (
 )
 from collections_app.access.context import current_access
 from collections_app.access.permissions import Permission
-from collections_app.access.rules import needs_login
+from collections_app.access.rules import needs
 from collections_app.access.services import limit_of
 from collections_app.collections.models import collection_choices
 from collections_app.errors import ServiceError
@@ -123,8 +122,7 @@ with urllib.request.urlopen(request) as answer:
 """
 
 
-@needs_login
-@require_safe
+@needs(None, methods="GET HEAD")
 def list_keys(request: PageRequest) -> HttpResponse:
     page = page_of(request, visible_keys(request).newest(), PER_PAGE)
     keys = list(page.object_list)
@@ -142,8 +140,7 @@ def list_keys(request: PageRequest) -> HttpResponse:
     return render_page(request, "keys/list.html", {"page": page, "rows": rows, "sees_all": sees_all()})
 
 
-@needs_login
-@require_http_methods(["GET", "POST"])
+@needs(None, methods="GET POST")
 def create(request: PageRequest) -> HttpResponse:
     """The form; after it the secret, in this answer and nowhere else."""
     form = ApiKeyForm(request.POST or None, own=None if sees_all() else request.user)
@@ -156,8 +153,7 @@ def create(request: PageRequest) -> HttpResponse:
     return render_page(request, "keys/create.html", {"form": form}, status=422 if form.errors else 200)
 
 
-@needs_login
-@require_http_methods(["GET", "POST"])
+@needs(None, methods="GET POST")
 def rotate(request: PageRequest, pk: int) -> HttpResponse:
     key = find_or_404(visible_keys(request), pk=pk)
     form = RotationForm(request.POST or None)
@@ -170,8 +166,7 @@ def rotate(request: PageRequest, pk: int) -> HttpResponse:
     return render_page(request, "keys/rotate.html", {"key": key, "form": form}, status=422 if form.errors else 200)
 
 
-@needs_login
-@require_http_methods(["GET", "POST"])
+@needs(None, methods="GET POST")
 def revoke(request: PageRequest, pk: int) -> HttpResponse:
     key = find_or_404(visible_keys(request), pk=pk)
     if request.method != "POST":

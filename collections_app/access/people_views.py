@@ -12,7 +12,6 @@ from django.forms import Form
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access import people as service
 from collections_app.access.context import current_access
@@ -57,8 +56,7 @@ PER_PAGE = 50
 LINK_FOR = "invitation_link_for"  # of the session: whose link the next view of their page shows
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def list_groups(request: PageRequest) -> HttpResponse:
     """A POST makes a group."""
     form = GroupForm(request.POST or None)
@@ -76,8 +74,7 @@ def list_groups(request: PageRequest) -> HttpResponse:
     return response or render_page(request, "people/groups.html", context, status=status)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def group(request: PageRequest, pk: int) -> HttpResponse:
     """do=role gives one, revoke takes the one of `grant`, members replaces them, delete deletes the group."""
     holder = find_or_404(Group.objects.all(), pk=pk)
@@ -135,8 +132,7 @@ def _take_role(request: PageRequest, **of: Any) -> str:
     return gettext("Role removed.")
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_GET
+@needs(ADMINISTER, everywhere=True, methods="GET")
 def list_people(request: PageRequest) -> HttpResponse:
     """q: in the user name, name or address. state: active, inactive, or any."""
     whole = RoleGrant.objects.filter(collection_id=service.EVERYWHERE)
@@ -157,8 +153,7 @@ NAMES = ("username", "email", "first_name", "last_name")
 PEOPLE = ListKind("people", gettext_lazy("person,people"), gettext_lazy("Name or email"), NAMES, per_page=PER_PAGE)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def new_person(request: PageRequest) -> HttpResponse:
     """collection: the one that a first role is offered in."""
     into = request.GET.get("collection", "")
@@ -197,8 +192,7 @@ def _invite(request: PageRequest, invited: User) -> None:
         messages.success(request, gettext("Invitation sent to %(address)s.") % {"address": invited.email})
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def person(request: PageRequest, pk: int) -> HttpResponse:
     """do=details changes name and address, role gives one, revoke takes the one of `grant`, groups replaces them,
     active=0 or 1 lets the person log in or not; invite sends the invitation again, link shows one to hand over."""
@@ -270,8 +264,7 @@ def take_link(request: PageRequest, holder: User) -> str:
 OFFERED = 200
 
 
-@needs(ADMINISTER)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, methods="GET POST")
 def sharing(request: PageRequest, name: str) -> HttpResponse:
     """A POST shares the collection with a person or a group; with do=open it changes what everybody may, with
     do=revoke it takes the role of `grant`. holder: what was typed so far, for the part `holders`."""

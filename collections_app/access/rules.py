@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from django.views.decorators.http import require_http_methods
+
 from collections_app.access.permissions import Permission
 
 READ, ASK, WRITE = Permission.READ, Permission.ASK, Permission.WRITE
@@ -26,14 +28,16 @@ class Rule:
 
 
 def needs(
-    get: Permission | None, post: Permission | None = None, *, everywhere: bool = False
+    get: Permission | None, post: Permission | None = None, *, methods: str = "", everywhere: bool = False
 ) -> Callable[[View], View]:
-    """Decorate a view with its rule. post: what a change needs, where it is not what reading needs."""
+    """Decorate a view with its rule. post: what a change needs, where it is not what reading needs. methods: those that
+    it takes, such as "GET POST", others get 405; "" where the view refuses them itself."""
     rule = Rule(get, post or get, everywhere)
 
     def decorate(view: View) -> View:
-        view.page_rule = rule  # type: ignore[attr-defined]
-        return view
+        limited = require_http_methods(methods.split())(view) if methods else view
+        limited.page_rule = rule  # type: ignore[attr-defined]
+        return limited
 
     return decorate
 

@@ -11,7 +11,6 @@ from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import ADMINISTER, needs
 from collections_app.audit.downloads import send_audit_log
@@ -30,8 +29,7 @@ CHANNEL_NAMES = {
 }  # fmt: skip
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_GET
+@needs(ADMINISTER, everywhere=True, methods="GET")
 def audit_log(request: PageRequest) -> HttpResponse:
     audit_filter = AuditFilter.read(request.GET)
     error = ""
@@ -80,8 +78,7 @@ def _page(request: PageRequest, rows: Any) -> tuple[list[AuditEvent], bool, bool
     return found[:PER_PAGE], len(found) > PER_PAGE, older_than is not None and bool(found)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_GET
+@needs(ADMINISTER, everywhere=True, methods="GET")
 def audit_event(request: PageRequest, pk: int) -> HttpResponse:
     """One event; what changed as (field, before, after)."""
     event = find_or_404(AuditEvent.objects.select_related("link"), pk=pk)
@@ -99,8 +96,7 @@ def audit_event(request: PageRequest, pk: int) -> HttpResponse:
     return render_page(request, "collections/audit_event.html", context)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_GET
+@needs(ADMINISTER, everywhere=True, methods="GET")
 def audit_download(request: PageRequest) -> HttpResponseBase:
     try:
         return send_audit_log(request, AuditFilter.read(request.GET), request.GET.get("format", "jsonl"), request.user)

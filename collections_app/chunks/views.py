@@ -15,7 +15,6 @@ from django.urls import reverse
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect
 
 from collections_app.access.rules import READ, WRITE, needs
@@ -80,8 +79,7 @@ SAID = {
 }
 
 
-@needs(READ, WRITE)
-@require_POST
+@needs(READ, WRITE, methods="POST")
 def change(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """Edit, add behind, disable, enable, undo, attach; then back to where it was asked, at the chunk."""
     collection, document = find_document(name, doc_id)
@@ -152,8 +150,7 @@ def _back(request: PageRequest, otherwise: str) -> HttpResponse:
     return HttpResponseClientRedirect(address) if request.htmx else redirect(address)
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def overlays(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Every change of a document's chunks; those whose text is gone can be attached elsewhere or removed."""
     collection, document = find_document(name, doc_id)
@@ -161,8 +158,7 @@ def overlays(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     return render_page(request, "collections/overlays.html", context)
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def neighbours(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """The chunks nearest to one; ?others=1 leaves its own document out."""
     collection, document = find_document(name, doc_id)
@@ -184,8 +180,7 @@ ROWS_PER_PAGE = 50
 PAGE_MAX = 999_999
 
 
-@needs(READ, WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, WRITE, methods="GET POST")
 def outliers(request: PageRequest, name: str) -> HttpResponse:
     """Counts per flag and the chunks, by ?flag=; a POST looks for near-duplicates anew."""
     collection = find_collection(name)
@@ -217,8 +212,7 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "collections/outliers.html", context)
 
 
-@needs(READ, WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, WRITE, methods="GET POST")
 def findings(request: PageRequest, name: str) -> HttpResponse:
     """Counts per family and the chunks, the riskiest first, by ?family=; a POST looks through the chunks."""
     collection = find_collection(name)
@@ -258,8 +252,7 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
 CHUNKS_PER_PAGE = 40
 
 
-@needs(READ, WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, WRITE, methods="GET POST")
 def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """A document under a policy that is tried; a POST makes it the document's own, with `reset` the collection's."""
     collection = find_collection(name)

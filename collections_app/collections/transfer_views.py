@@ -8,9 +8,8 @@ from uuid import UUID
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from collections_app.access.rules import ADMINISTER, READ, WRITE, needs, needs_login
+from collections_app.access.rules import ADMINISTER, READ, WRITE, needs
 from collections_app.collections.export import open_export
 from collections_app.collections.forms import ImportForm
 from collections_app.collections.import_stage import request_import
@@ -24,8 +23,7 @@ PROOF_FIRST = ("documents", "chunks", "chunk_tables")
 COUNTS_FIRST = ("documents", "chunks", "sources", "revisions", "overlays")
 
 
-@needs(WRITE)
-@require_POST
+@needs(WRITE, methods="POST")
 def export(request: PageRequest, name: str) -> HttpResponseBase:
     """The download; the page that asked for it stays."""
     collection = find_or_404(Collection.objects.live(), name=name)
@@ -35,8 +33,7 @@ def export(request: PageRequest, name: str) -> HttpResponseBase:
     return redirect("collections:settings", name)
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def strip(request: PageRequest, name: str) -> HttpResponse:
     """How exports and imports of the collection fare, asked for again and again by its settings page."""
     collection = find_or_404(Collection.objects.live(), name=name)
@@ -44,8 +41,7 @@ def strip(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "collections/parts/transfers.html", context)
 
 
-@needs(WRITE, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, everywhere=True, methods="GET POST")
 def import_file(request: PageRequest) -> HttpResponse:
     """A file is looked at while the browser waits; a worker imports what it holds, followed on the operation's page."""
     form = ImportForm(request.POST or None, request.FILES or None)
@@ -60,8 +56,7 @@ def import_file(request: PageRequest) -> HttpResponse:
     return response or render_page(request, "collections/import.html", {"form": form}, status=status)
 
 
-@needs_login
-@require_http_methods(["GET", "POST"])
+@needs(None, methods="GET POST")
 def operation(request: PageRequest, operation_id: UUID) -> HttpResponse:
     """How far an operation is, and what came of it; a POST cancels it."""
     result = get_object_or_404(Operation.objects.select_related("source__collection"), pk=operation_id)
@@ -102,8 +97,7 @@ def _proof(results: Operation) -> list[tuple[str, int, int]]:
     return [(noun, before[noun], after.get(noun, 0)) for noun in _ordered(before, PROOF_FIRST)]
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_POST
+@needs(ADMINISTER, everywhere=True, methods="POST")
 def check(request: PageRequest) -> HttpResponse:
     """Have everything checked, or the collection that is named."""
     name = request.POST.get("collection", "")

@@ -11,10 +11,9 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.access.context import current_access
-from collections_app.access.rules import ADMINISTER, READ, WRITE, needs, needs_login
+from collections_app.access.rules import ADMINISTER, READ, WRITE, needs
 from collections_app.chunks.policies import resolve_policy
 from collections_app.collections.deletion import count_rows, record_deletion
 from collections_app.collections.forms import SAID, CollectionForm, CollectionSettingsForm, DeleteCollectionForm
@@ -59,8 +58,7 @@ def find_document(name: str, doc_id: str) -> tuple[Collection, Document]:
     return collection, document
 
 
-@needs_login
-@require_GET
+@needs(None, methods="GET")
 def list_collections(request: PageRequest) -> HttpResponse:
     documents = Document.objects.filter(collection=OuterRef("pk")).order_by().values("collection")
     newest = documents.annotate(at=Max("updated_at"))
@@ -68,8 +66,7 @@ def list_collections(request: PageRequest) -> HttpResponse:
     return render_page(request, "collections/list.html", {"collections": rows})
 
 
-@needs(WRITE, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, everywhere=True, methods="GET POST")
 def create(request: PageRequest) -> HttpResponse:
     form = CollectionForm(request.POST or None)
     model, dims = default_model()
@@ -86,8 +83,7 @@ def create(request: PageRequest) -> HttpResponse:
     return response or render_page(request, "collections/create.html", {"form": form}, status=status)
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def settings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     explicit = collection.retention | collection.security
@@ -122,8 +118,7 @@ def describe_statistics(collection: Collection) -> dict[str, Any]:
     }
 
 
-@needs(READ, WRITE)
-@require_POST
+@needs(READ, WRITE, methods="POST")
 def measure(request: PageRequest, name: str) -> HttpResponse:
     with RefusalMessages(request):
         submit_measurement(find_collection(name), actor=request.user)
@@ -131,8 +126,7 @@ def measure(request: PageRequest, name: str) -> HttpResponse:
     return redirect(reverse("collections:detail", args=[name]) + "?show=statistics#measurements")
 
 
-@needs(ADMINISTER)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, methods="GET POST")
 def delete(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     form = DeleteCollectionForm(request.POST or None, name=collection.name)
@@ -151,16 +145,14 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "collections/delete.html", context, status=status)
 
 
-@needs_login
-@require_GET
+@needs(None, methods="GET")
 def switcher(request: PageRequest) -> HttpResponse:
     rows = Collection.objects.live().by_name()[:SWITCHER_ROWS]
     return render_page(request, "collections/switcher.html", {"collections": rows})
 
 
-@needs_login
+@needs(None, methods="POST")
 @login_not_required
-@require_POST
 def choose_theme(request: HttpRequest) -> HttpResponse:
     """Remember light, dark or system for a year; anything else is taken as system."""
     chosen = request.POST.get("theme", "")

@@ -14,7 +14,6 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from collections_app.access.document_access import OPEN, resolve
 from collections_app.access.readers import change_readers, readers_of
@@ -72,8 +71,7 @@ EXPLAINED = {
 }
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def change(request: PageRequest, name: str) -> HttpResponse:
     """Change the chosen documents; a GET only asks.
 
@@ -245,8 +243,7 @@ def _restrict(
     return response or render_page(request, "collections/restrict_documents.html", context, status=status)
 
 
-@needs(READ, WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, WRITE, methods="GET POST")
 def readers(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Who may read one document; a change goes back to its page."""
     collection, document = find_document(name, doc_id)
@@ -265,8 +262,7 @@ def readers(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     return response or render_page(request, "collections/readers.html", context, status=status)
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def edit_content(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text of a document of text; what is saved is a new revision."""
     collection, document = find_document(name, doc_id)
@@ -292,8 +288,7 @@ def edit_content(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     return response or render_page(request, "collections/edit_text.html", context, status=status)
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def rename(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The title of one document, from its page and from lists; back to where it was asked for."""
     collection, document = find_document(name, doc_id)
@@ -312,8 +307,7 @@ def rename(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     return response or render_page(request, "collections/rename_document.html", context, status=status)
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Title, tags, language and metadata of one document."""
     collection, document = find_document(name, doc_id)

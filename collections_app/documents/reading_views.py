@@ -18,7 +18,7 @@ from django.db.models.functions import Substr
 from django.http import Http404, HttpResponse, HttpResponseBase, QueryDict
 from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import condition, require_GET, require_http_methods
+from django.views.decorators.http import condition
 
 from collections_app.access.readers import readers_of
 from collections_app.access.rules import READ, WRITE, needs
@@ -54,8 +54,7 @@ VIEWS = (("chunks", gettext_lazy("Chunks")), ("formatted", gettext_lazy("Formatt
 AROUND_CHARS = 240  # of text around a chunk, or a cited passage, that is shown without the rest
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text with its chunks' edges beside the chunks, some chunks at a time, or beside a page of its file.
 
@@ -353,8 +352,7 @@ def _page_number(request: PageRequest, chunks: QuerySet[Chunk], place: int | Non
     return page_number(request) if index is None else index // CHUNKS_PER_PAGE + 1
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """One chunk with its numbers, its neighbours, what can be done with it and, with ?start=&end=, the cited place."""
     collection, record = find_document(name, doc_id)
@@ -427,8 +425,7 @@ KEPT = "private, no-cache"  # a browser asks each time whether its copy still ho
 _slots = DownloadSlots(4, "files")
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def original(request: PageRequest, name: str, doc_id: str) -> HttpResponseBase:
     """The file, shown where it is of a type that runs nothing, else downloaded; ?download=1 downloads it in any case.
 
@@ -470,8 +467,7 @@ class VersionForm(forms.Form):
     )
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def new_version(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Another file becomes the next revision of the document."""
     collection, document = find_document(name, doc_id)
@@ -500,8 +496,7 @@ def _tag(request: PageRequest, name: str, number: int, doc_id: str) -> str | Non
     return f'"{tag}"' if tag else None
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 @condition(etag_func=_tag)
 def page_image(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
     """JPEG or PNG; ?zoom=1 the larger one. 404 where there is no such page or the file is gone."""

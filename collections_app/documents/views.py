@@ -11,7 +11,6 @@ from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.document_access import resolve
 from collections_app.access.readers import name_readers
@@ -68,8 +67,7 @@ REASONS_MAX = 3  # of refusals that are told
 FAILED_SHOWN = 5  # above the documents
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def list_documents(request: PageRequest, name: str) -> HttpResponse:
     """The documents table, with files that failed above; archived ones are shown when they are asked for. No rows under
     a filter that is wrong."""
@@ -138,8 +136,7 @@ def _spelled(facets: list[Facet], spell: Callable[[str], str]) -> list[tuple[str
     return [(each.value, spell(each.value), each.count) for each in facets]
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def folders(request: PageRequest, name: str) -> HttpResponse:
     """The folders right below the one that `parent` names, for a list of documents with these filters."""
     collection = find_collection(name)
@@ -161,8 +158,7 @@ def _expression(collection: str, text: str, wrong: str) -> Filter:
     return Filter("filter", gettext("Expression"), free=True, extra=extra)
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def trash(request: PageRequest, name: str) -> HttpResponse:
     """What was deleted and can be restored, newest first. A POST restores it, or deletes it for good; all=on: all of
     it."""
@@ -197,8 +193,7 @@ def trash(request: PageRequest, name: str) -> HttpResponse:
     return redirect(next_address(request, reverse("collections:trash", args=[name])))
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def filter_completions(request: PageRequest) -> HttpResponse:
     """What may stand next in a typed filter, as the options of its field. field: the parameter that holds the text;
     of=documents: for a list of documents; of=keys: the fields of metadata alone."""
@@ -212,8 +207,7 @@ def filter_completions(request: PageRequest) -> HttpResponse:
     return render(request, "components/options.html", {"completions": words})
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def filter_builder(request: PageRequest) -> HttpResponse:
     """A typed filter as rows. field: the parameter that holds its text, id: the id of its input, of and collection: as
     for `filter_completions`. With built=1 the rows hold, and the text that they state goes along; drop: one less."""
@@ -248,8 +242,7 @@ def _offered(collection: Collection | None, field: str) -> list[str]:
     return [write_value(field, value) for value in values_of(collection, field)]
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def write_text(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     form = TextForm(request.POST or None)

@@ -15,9 +15,8 @@ from django.forms import model_to_dict
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from collections_app.access.rules import WRITE, needs, needs_login
+from collections_app.access.rules import WRITE, needs
 from collections_app.endpoints.connection_test import TestResult, run_test
 from collections_app.endpoints.connection_test import list_models as list_server_models
 from collections_app.endpoints.model_presets import EMBEDDINGS, PRESETS, PURPOSES, RERANK, Preset
@@ -150,8 +149,7 @@ ADD, CHANGE, DELETE = (f"collections_app.{verb}_modelsetting" for verb in ("add"
 RESULT = {"test-result": "models/parts/test.html", "model-field": "models/parts/model.html"}
 
 
-@needs(WRITE)
-@require_GET
+@needs(WRITE, methods="GET")
 def check_choice_page(request: PageRequest) -> HttpResponse:
     """What the forms of an index show below the model that is chosen: dimensions, languages and size, what to take for
     another language, or why the model is refused."""
@@ -166,8 +164,7 @@ def check_choice_page(request: PageRequest) -> HttpResponse:
     return render_page(request, "models/parts/choice.html", context)
 
 
-@needs_login
-@require_GET
+@needs(None, methods="GET")
 def list_page(request: PageRequest) -> HttpResponse:
     """For everybody who is logged in; nothing secret is in it."""
     entries = list_models()
@@ -184,8 +181,7 @@ def list_page(request: PageRequest) -> HttpResponse:
     return render_page(request, "models/list.html", context)
 
 
-@needs_login
-@require_http_methods(["GET", "POST"])
+@needs(None, methods="GET POST")
 def add(request: PageRequest) -> HttpResponse:
     """First the choice of a provider and a purpose, then its form."""
     _require(request, ADD)
@@ -203,8 +199,7 @@ def add(request: PageRequest) -> HttpResponse:
     return _edit(request, form, None)
 
 
-@needs_login
-@require_http_methods(["GET", "POST"])
+@needs(None, methods="GET POST")
 def edit(request: PageRequest, pk: int) -> HttpResponse:
     _require(request, CHANGE)
     row = find_or_404(ModelSetting.objects.all(), pk=pk)
@@ -262,8 +257,7 @@ def _page(
     return render_page(request, "models/edit.html", context, parts=RESULT, status=status)
 
 
-@needs_login
-@require_POST
+@needs(None, methods="POST")
 def test(request: PageRequest, key: str) -> HttpResponse:
     """One call of an endpoint that is set up. It may cost money: for those who may change settings."""
     _require(request, CHANGE)
@@ -278,8 +272,7 @@ def test(request: PageRequest, key: str) -> HttpResponse:
     return render_page(request, "models/parts/test.html", {"result": result, "is_row": True, "anchor": entry.anchor})
 
 
-@needs_login
-@require_http_methods(["GET", "POST"])
+@needs(None, methods="GET POST")
 def delete(request: PageRequest, pk: int) -> HttpResponse:
     """Asks first: the key cannot be shown again."""
     _require(request, DELETE)

@@ -19,14 +19,13 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from collections_app.access.context import current_access
 from collections_app.access.mail import can_mail, link_base, send_test
 from collections_app.access.permissions import Permission
-from collections_app.access.rules import ADMINISTER, needs, needs_login
+from collections_app.access.rules import ADMINISTER, needs
 from collections_app.http.lists import EXPERT_SETTINGS, delete_view, keep_setting, save_view
 from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page, submit_form
 
@@ -35,8 +34,7 @@ AT_THE_TOP = {"readme": "README.md", "contributing": "CONTRIBUTING.md", "changel
 LOCAL = re.compile(r"^(?:\.\./|docs/)?([A-Za-z0-9-]+)\.md(#.*)?$")
 
 
-@needs_login
-@require_GET
+@needs(None, methods="GET")
 def show_help(request: PageRequest, page: str = "index") -> HttpResponse:
     path = REPOSITORY / AT_THE_TOP.get(page, f"docs/{page}.md")
     if not path.is_file():
@@ -91,8 +89,7 @@ curl {base}/v1/chat/completions \\
 PARTS = {"mail": "shell/parts/mail.html"}
 
 
-@needs_login
-@require_http_methods(["GET", "POST"])
+@needs(None, methods="GET POST")
 def appearance(request: PageRequest) -> HttpResponse:
     """Theme and language have forms of their own; a POST chooses the time zone, "" that of the browser."""
     zones = sorted(available_timezones())
@@ -108,8 +105,7 @@ def appearance(request: PageRequest) -> HttpResponse:
     return render_page(request, "shell/appearance.html", context)
 
 
-@needs_login
-@require_GET
+@needs(None, methods="GET")
 def connections(request: PageRequest) -> HttpResponse:
     """snippets: (id, title, what it is for, text to paste, page of the documentation)."""
     base = request.build_absolute_uri("/").rstrip("/")
@@ -156,8 +152,7 @@ class RecipientForm(forms.Form):
     to = forms.EmailField(label=gettext_lazy("To"))
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def mail(request: PageRequest) -> HttpResponse:
     """POST sends the test message; without a mail server the form is not there."""
     form = RecipientForm(request.POST if request.method == "POST" else None, initial={"to": request.user.email})
@@ -184,8 +179,7 @@ def mail(request: PageRequest) -> HttpResponse:
     return response or render_page(request, "shell/mail.html", context, parts=PARTS, status=status)
 
 
-@needs_login
-@require_POST
+@needs(None, methods="POST")
 def change_list_view(request: PageRequest) -> HttpResponse:
     """do=save (name, query) or delete (name), of list=; back to `next`.
 

@@ -10,7 +10,6 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_http_methods, require_POST
 
 from collections_app.access.rules import READ, WRITE, needs
 from collections_app.chunks.policies import policy_for
@@ -42,8 +41,7 @@ WORDS = {
 VECTOR_FIELDS = frozenset({"embed_model", "embed_dims", "vector_type"})  # what an experiment with models compares
 
 
-@needs(READ, WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, WRITE, methods="GET POST")
 def index_versions(request: PageRequest, name: str) -> HttpResponse:
     """The index versions, and the form for another one: first what it takes, then, asked for again, its start.
 
@@ -126,8 +124,7 @@ def _find(name: str, number: int) -> IndexVersion:
         raise Http404(error.message) from error
 
 
-@needs(READ, WRITE)
-@require_POST
+@needs(READ, WRITE, methods="POST")
 def change(request: PageRequest, name: str, number: int) -> HttpResponse:
     """do=activate lets one serve, do=cancel ends the work on it, do=drop deletes it: there is no way back to it."""
     result = _find(name, number)

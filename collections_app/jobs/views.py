@@ -15,7 +15,6 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.debug import sensitive_post_parameters
-from django.views.decorators.http import require_GET, require_http_methods
 from django_htmx.http import trigger_client_event
 
 from collections_app.access.rules import READ, WRITE, needs
@@ -81,8 +80,7 @@ def active_jobs(collection: Collection) -> dict[str, Any]:
     }
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def strip(request: PageRequest, name: str) -> HttpResponse:
     """The jobs strip alone, for polling. When work ended since the last look (`before`), the table is told."""
     collection = find_collection(name)
@@ -94,8 +92,7 @@ def strip(request: PageRequest, name: str) -> HttpResponse:
     return response
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def lines(request: PageRequest, name: str) -> HttpResponse:
     """The lines of an upload as its jobs (?job=, repeated) stand now, for polling; one that is gone has no line."""
     collection = find_collection(name)
@@ -112,8 +109,7 @@ def _read_id(text: str) -> uuid.UUID | None:
         return None
 
 
-@needs(READ, WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, WRITE, methods="GET POST")
 def uploads(request: PageRequest, name: str) -> HttpResponse:
     """The uploads, or the files in a state=: all, active or one of the states. POST with do=retry what failed, or
     do=cancel all that waits and runs."""
@@ -164,9 +160,8 @@ def _name_of(job: IngestJob) -> str:
     return gettext("Job %(name)s") % {"name": job.doc_id or job.get_kind_display()}
 
 
-@needs(READ, WRITE)
+@needs(READ, WRITE, methods="GET POST")
 @sensitive_post_parameters("password")
-@require_http_methods(["GET", "POST"])
 def job(request: PageRequest, name: str, job_id: uuid.UUID) -> HttpResponse:
     """POST with do=retry, cancel or dismiss; with a file or a password it runs again with that."""
     collection = find_collection(name)
@@ -201,8 +196,7 @@ def _change_job(request: PageRequest, collection: Collection, job_id: uuid.UUID)
     return redirect(next_address(request, back))
 
 
-@needs(READ, WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, WRITE, methods="GET POST")
 def batch(request: PageRequest, name: str, batch_id: uuid.UUID) -> HttpResponse:
     """One upload and its documents, what failed first. POST with do=retry what failed of it, or do=cancel."""
     collection = find_collection(name)

@@ -11,7 +11,6 @@ from django.db.models import Exists, OuterRef
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.document_access import resolve
 from collections_app.access.rules import WRITE, needs
@@ -44,8 +43,7 @@ RUNS_PER_PAGE = 20
 CHANGES_PER_PAGE = 50
 
 
-@needs(WRITE)
-@require_GET
+@needs(WRITE, methods="GET")
 def list_page(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     unfinished = Operation.objects.filter(source=OuterRef("pk"), finished_at=None)
@@ -54,8 +52,7 @@ def list_page(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "sources/list.html", context, parts={"sources": "sources/parts/list.html"})
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def add(request: PageRequest, name: str) -> HttpResponse:
     """First the choice of a kind, then its form."""
     collection = find_collection(name)
@@ -66,8 +63,7 @@ def add(request: PageRequest, name: str) -> HttpResponse:
     return _edit(request, collection, _kind(key), None)
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def edit(request: PageRequest, name: str, pk: int) -> HttpResponse:
     collection, row = _find(name, pk)
     return _edit(request, collection, _kind(row.kind), row)
@@ -91,8 +87,7 @@ def _edit(request: PageRequest, collection: Collection, kind: type[BaseSource], 
     return response or render_page(request, "sources/edit.html", context, status=status)
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def source(request: PageRequest, name: str, pk: int) -> HttpResponse:
     """What it is, how it fares, its syncs. do=sync, preview, agree, with the run whose held deletions are agreed to,
     or delete, with_documents= with what it brought."""
@@ -135,8 +130,7 @@ def _delete(request: PageRequest, row: Source) -> HttpResponse:
     return redirect("collections:sources", name)
 
 
-@needs(WRITE)
-@require_GET
+@needs(WRITE, methods="GET")
 def source_run(request: PageRequest, name: str, sync_id: UUID) -> HttpResponse:
     """One sync or preview: how far it is, what it changed."""
     collection = find_collection(name)

@@ -11,7 +11,6 @@ from django.http import Http404, HttpResponse, JsonResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext
-from django.views.decorators.http import require_http_methods, require_POST
 from pydantic import ValidationError
 
 from collections_app.access.document_access import resolve
@@ -41,8 +40,7 @@ PARTS = {
 }
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def upload(request: PageRequest, name: str) -> HttpResponse:
     """Files in, one line per file out. A script sends them in small requests and asks for the lines alone.
 
@@ -96,8 +94,7 @@ def _batch_of(collection: Collection, batch_id: str) -> IngestBatch | None:
         raise Http404(error.message) from None
 
 
-@needs(WRITE)
-@require_POST
+@needs(WRITE, methods="POST")
 def plan(request: PageRequest, name: str) -> HttpResponse:
     """What files with these hashes would do, as JSON. The body is that of documents-plan."""
     collection = find_collection(name)
@@ -111,8 +108,7 @@ def plan(request: PageRequest, name: str) -> HttpResponse:
     return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())
 
 
-@needs(WRITE)
-@require_POST
+@needs(WRITE, methods="POST")
 def members(request: PageRequest, name: str) -> HttpResponse:
     """What the files inside an archive would do, as JSON; the archive is looked into and not kept."""
     collection = find_collection(name)
@@ -128,8 +124,7 @@ def members(request: PageRequest, name: str) -> HttpResponse:
     return JsonResponse(PlanAnswer.from_orm(upload_plan).dict())
 
 
-@needs(READ, WRITE)
-@require_POST
+@needs(READ, WRITE, methods="POST")
 def begin(request: PageRequest, name: str) -> HttpResponse:
     """Open the batch that many small requests add to; JSON with its id and the address that shows how far it is."""
     collection = find_collection(name)
@@ -142,8 +137,7 @@ def begin(request: PageRequest, name: str) -> HttpResponse:
     )
 
 
-@needs(READ, WRITE)
-@require_POST
+@needs(READ, WRITE, methods="POST")
 def finish(request: PageRequest, name: str) -> HttpResponse:
     """Close a batch; that of a sync deletes the documents that are named. JSON with what went and what stayed."""
     collection = find_collection(name)
@@ -168,8 +162,7 @@ def finish(request: PageRequest, name: str) -> HttpResponse:
 LINES_SHOWN = 500
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def fetch_urls(request: PageRequest, name: str) -> HttpResponse:
     """Addresses in; a look at what would be done, or the batch that does it."""
     collection = find_collection(name)

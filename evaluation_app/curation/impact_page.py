@@ -11,7 +11,6 @@ from typing import Any
 
 from django.http import HttpResponse, QueryDict
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from collections_app.access.rules import READ, needs
 from collections_app.collections.forms import POLICY_FIELDS, ChunkPolicyFields
@@ -62,8 +61,7 @@ class PolicyForm(ChunkPolicyFields):
     """The fields of a policy that is tried, where the form has any."""
 
 
-@needs(READ)
-@require_http_methods(["GET", "POST"])
+@needs(READ, methods="GET POST")
 def show_impact(request: PageRequest, name: str) -> HttpResponse:
     """The impact of the change that the fields describe. ?long=1 takes up to a minute. Nothing is written.
 

@@ -13,7 +13,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.collections.views import find_collection
@@ -174,8 +173,7 @@ class OverruleForm(forms.Form):
     )
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def golden_of_document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The golden questions that expect a document, and what its chunks were worth."""
     collection = find_collection(name)
@@ -186,8 +184,7 @@ def golden_of_document(request: PageRequest, name: str, doc_id: str) -> HttpResp
     return render_page(request, "evaluation/curation/expected.html", context, parts=parts)
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def golden_of_chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """The golden questions that expect a chunk, and what it was worth."""
     collection = find_collection(name)
@@ -203,8 +200,7 @@ def golden_of_chunk(request: PageRequest, name: str, index: int, doc_id: str) ->
     return render_page(request, "evaluation/curation/expected.html", context, parts=parts)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def last_evaluation(request: PageRequest) -> HttpResponse:
     """The last evaluations beside their baselines; ?collection= names one collection, else all."""
     requested = request.GET.get("collection", "").replace("\x00", "")
@@ -217,8 +213,7 @@ def last_evaluation(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/curation/latest.html", context, parts=parts)
 
 
-@needs(EVALUATE)
-@require_POST
+@needs(EVALUATE, methods="POST")
 def gate_settings(request: PageRequest, name: str) -> HttpResponse:
     """Keep what golden questions must say of an index version before it serves. 422 with the form for what is wrong."""
     collection = find_collection(name)
@@ -254,8 +249,7 @@ def describe_gate(collection: Collection, form: GateForm | None = None) -> dict[
     }
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def gate_report(request: PageRequest, name: str, number: int) -> HttpResponse:
     """What the gate compared for one index version, question by question; a POST lets it serve nevertheless."""
     collection = find_collection(name)

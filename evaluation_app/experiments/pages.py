@@ -14,7 +14,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.collections.services import get_collection
@@ -193,8 +192,7 @@ EXPERIMENTS = ListKind(
 )
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def list_experiments(request: PageRequest) -> HttpResponse:
     """Newest first. set=NAME: those of that golden set; collection=NAME: those of that collection; kind: of that."""
     names = GoldenSet.objects.values_list("name", flat=True)
@@ -216,8 +214,7 @@ def list_experiments(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/experiments/experiments.html", context, parts=parts)
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def new_plans(request: PageRequest) -> HttpResponse:
     """set=NAME chooses the golden set; 404 for one that is not there.
 
@@ -259,8 +256,7 @@ def _estimated(golden_set: GoldenSet, draft: Draft) -> dict[str, Any]:
     }
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def new_models(request: PageRequest) -> HttpResponse:
     """collection=NAME chooses the collection, models=TEXT fills in variants."""
     template = "evaluation/experiments/new_models.html"
@@ -282,8 +278,7 @@ def new_models(request: PageRequest) -> HttpResponse:
     return response or render_page(request, template, context, status=status)
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def show_experiment(request: PageRequest, pk: UUID) -> HttpResponse:
     """How far it is, and what was found so far. by=NAME: plans by another measure; across and down: the fields of the
     heat map. POST with do=cancel, do=save a plan, do=build an index version or do=delete."""
@@ -403,8 +398,7 @@ def _compare_href(ranking: Ranking) -> str:
     return f"{reverse('evaluation:compare')}?base={rows[0].run.pk}" + "".join(f"&other={row.run.pk}" for row in others)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def measured(request: PageRequest, name: str) -> HttpResponse:
     """Part of the form of a new index version: what a change of vectors gains or loses, by the last experiment with it.
 

@@ -10,7 +10,6 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
-from django.views.decorators.http import require_http_methods
 from ninja import Router
 from ninja.params import functions as param
 
@@ -53,8 +52,7 @@ def bisect_question(request: HttpRequest, run_id: UUID, position: int, good: UUI
     return request_bisection(better, bad, key)
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def show_changes(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
     """The last bisection of the question, or how to begin one. do=start: good= is a run in which the question was
     better, empty for the newest earlier one; do=undo: event= is the place of the change in the report."""

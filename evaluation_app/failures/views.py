@@ -18,7 +18,6 @@ from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.collections.views import find_collection
@@ -65,8 +64,7 @@ class DecisionForm(forms.Form):
     note = forms.CharField(required=False, max_length=NOTE_CHARS_MAX)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def board(request: PageRequest) -> HttpResponse:
     """set=NAME and run=ID: what is shown; without, the newest finished run of the set that was run last. 404 for a set
     or a run that is not there.
@@ -209,8 +207,7 @@ REASON_WORDS = {
 }
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def content_gaps(request: PageRequest, name: str) -> HttpResponse:
     """What was asked and not answered, by ?days= and ?state=dismissed; a POST dismisses a group, or brings it back."""
     collection = find_collection(name)

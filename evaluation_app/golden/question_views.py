@@ -18,7 +18,6 @@ from django.http import Http404, HttpRequest, HttpResponse, StreamingHttpRespons
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.downloads import Reading, download_response
@@ -64,16 +63,14 @@ PER_PAGE = 100
 WRITING = ("save", "accept")  # the buttons that write; the others search
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def new_question(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
     form = QuestionForm(request.POST or None, initial={"question": request.GET.get("q", "")})
     return _edit(request, golden_set, form, None, Golden("new"))
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def edit_question(request: PageRequest, pk: int, question_id: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
     question = get_object_or_404(GoldenQuestion, pk=question_id, golden_set=pk)
@@ -152,8 +149,7 @@ def _earlier_items(question: GoldenQuestion | None) -> list[EvaluationItem]:
     return list(rows.defer("context", "answer_sentences", "annotation").order_by("-created_at", "-id")[:RESULTS_SHOWN])
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def question_from_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """A question out of a run. do=save adds it as a suggestion, do=accept as a question; anything else searches."""
     run = get_object_or_404(QueryRun, pk=run_id)
@@ -210,8 +206,7 @@ def _place_of(question: GoldenQuestion) -> str:
     return f"{reverse(page, args=[question.golden_set_id])}#question-{question.pk}"
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def golden_of_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """The part of a run's page that leads to making a golden question of it, or to the one that there is."""
     run = get_object_or_404(QueryRun, pk=run_id)
@@ -242,8 +237,7 @@ class SuggestForm(forms.Form):
     )
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def suggestions(request: PageRequest, pk: int) -> HttpResponse:
     """The suggestions that nobody has decided on; a POST makes more."""
     golden_set = find_set_or_404(pk)
@@ -274,8 +268,7 @@ ROWS_SHOWN = 200
 EXAMPLE_CHARS = 160
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def import_questions(request: PageRequest, pk: int) -> HttpResponse:
     """do=look shows what the file would do; do=import does it, if the set is still as it was looked at.
 
@@ -349,8 +342,7 @@ def _shown(plan: ImportPlan) -> dict[str, Any]:
     return {"rows": Paginator(rows, ROWS_SHOWN).get_page(1), "rows_more": max(len(rows) - ROWS_SHOWN, 0)}
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def export_questions(request: PageRequest, pk: int, format: str) -> StreamingHttpResponse:
     """The accepted questions as a file; ?suggested=1: the suggestions too."""
     golden_set = find_set_or_404(pk)

@@ -18,7 +18,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.domain.formats import counted
@@ -71,8 +70,7 @@ def find_set_or_404(pk: int) -> GoldenSet:
     return find_or_404(sets.listed_sets(), pk=pk)
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def list_sets(request: PageRequest) -> HttpResponse:
     """collection=: of that one alone. A POST makes a set."""
     requested = request.GET.get("collection", "").replace("\x00", "")
@@ -104,8 +102,7 @@ def newest_runs(set_ids: Sequence[int]) -> dict[int, EvaluationRun]:
     return {row.golden_set_id: row for row in rows.distinct("golden_set_id") if row.golden_set_id is not None}
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def show_set(request: PageRequest, pk: int) -> HttpResponse:
     """Its questions. q: words in the question; category; state "lost": expecting what is gone. A POST changes them."""
     golden_set = find_set_or_404(pk)
@@ -244,8 +241,7 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isdecimal() and len(text) < 19
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def show_versions(request: PageRequest, pk: int) -> HttpResponse:
     """All of them; version=: what one holds; before= and after=: what of two the other does not hold. A POST makes the
     set hold again what the version= of the address held."""

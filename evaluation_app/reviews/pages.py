@@ -15,7 +15,6 @@ from django.http import Http404, HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import ASK, EVALUATE, READ, needs
 from collections_app.audit.services import Subject
@@ -177,8 +176,7 @@ class SaidLine:
     people: list[str]
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def queue(request: PageRequest) -> HttpResponse:
     """How much waits; POST puts answers into the queue. run=ID preselects the run; state= chooses the list."""
     is_post = request.method == "POST"
@@ -210,8 +208,7 @@ def queue(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/reviews/queue.html", context, status=status)
 
 
-@needs(EVALUATE)
-@require_GET
+@needs(EVALUATE, methods="GET")
 def go_on(request: PageRequest) -> HttpResponse:
     """To the next answer of this person, or back to the queue when there is none. last=ID: what they judged before."""
     review_task = next_task(request.user.get_username(), _later(request))
@@ -223,8 +220,7 @@ def go_on(request: PageRequest) -> HttpResponse:
     return redirect(f"{address}?last={last}" if last.isdecimal() else address)
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def judge(request: PageRequest, pk: int) -> HttpResponse:
     """One answer. Until this person has judged it, nothing of what the judge said is on the page. Feedback was never in
     the queue: it is on the page of its run. POST with do=skip or do=aside leaves it for later, or to nobody."""
@@ -281,8 +277,7 @@ def _aside(request: PageRequest, pk: int) -> HttpResponse:
     return redirect("evaluation:review" if to_queue else "evaluation:review-next")
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def anchored(request: PageRequest, pk: UUID) -> HttpResponse:
     """Part of the page of an evaluation run: its anchored scores, or how to come by them.
 
@@ -297,8 +292,7 @@ def anchored(request: PageRequest, pk: UUID) -> HttpResponse:
     return render_page(request, "evaluation/reviews/anchored.html", context)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def anchored_comparison(request: PageRequest, pk: UUID, other: UUID) -> HttpResponse:
     """Part of the page that compares two runs: what both have labels for."""
     base, against = (get_object_or_404(EvaluationRun, pk=each) for each in (pk, other))
@@ -306,8 +300,7 @@ def anchored_comparison(request: PageRequest, pk: UUID, other: UUID) -> HttpResp
     return render_page(request, "evaluation/reviews/anchored_comparison.html", context)
 
 
-@needs(ASK)
-@require_http_methods(["GET", "POST"])
+@needs(ASK, methods="GET POST")
 def feedback(request: PageRequest, run_id: UUID) -> HttpResponse:
     """Part of an answer: what people said of it, and a form for this person's own. POST gives it."""
     run = get_object_or_404(QueryRun.objects.for_lists(), pk=run_id)
@@ -328,8 +321,7 @@ def feedback(request: PageRequest, run_id: UUID) -> HttpResponse:
     return render_page(request, "evaluation/reviews/feedback.html", context, status=status)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def agreement(request: PageRequest) -> HttpResponse:
     """set_name, collection_name and judge choose the tasks."""
     chosen = _chosen(request.GET)
@@ -352,8 +344,7 @@ def agreement(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/reviews/agreement.html", context)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def download(request: PageRequest) -> StreamingHttpResponse:
     """Every review as JSON Lines, by the same filters."""
     chosen = {f"task__{name}": value for name, value in _chosen(request.GET).items()}

@@ -12,7 +12,6 @@ from django.contrib import messages
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.errors import ServiceError
@@ -39,8 +38,7 @@ QUESTIONS_MAX = 300  # in a request; the command has no limit
 PARTS = {"calibrate": "evaluation/calibration/form.html"}
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def new_run(request: PageRequest) -> HttpResponse:
     """set=NAME chooses the golden set; run=ID begins from the plan, settings and thresholds of that run.
 
@@ -129,8 +127,7 @@ def _estimate(
     return {"estimate": estimate, "model_calls": calls, "is_answering": settings.answers}
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def download_run(request: PageRequest, pk: UUID) -> StreamingHttpResponse:
     """The run and its items as JSON Lines."""
     return jsonl_response(request, get_object_or_404(EvaluationRun, pk=pk))
@@ -246,8 +243,7 @@ class CalibrateForm(forms.Form):
             )
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def calibrate_page(request: PageRequest, name: str) -> HttpResponse:
     """A POST calibrates and leads to the collection's figures."""
     collection = find_or_404(Collection.objects.live().with_counts(), name=name)

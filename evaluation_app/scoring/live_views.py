@@ -19,7 +19,6 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.page_requests import PageRequest, field_of, find_or_404, page_of, render_page, submit_form
@@ -223,8 +222,7 @@ class SamplingForm(forms.Form):
         }
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def live(request: PageRequest) -> HttpResponse:
     """Every collection with the means of what was scored of it. days= of DAYS; 422 for another."""
     try:
@@ -244,8 +242,7 @@ def live(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/scoring/live.html", context)
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def live_collection(request: PageRequest, name: str) -> HttpResponse:
     """One collection: trends, spread, the newest scored runs, the settings. A POST changes the settings.
 

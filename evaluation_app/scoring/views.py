@@ -11,7 +11,6 @@ from typing import Any
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_http_methods
 
 from collections_app.access.context import require
 from collections_app.access.rules import EVALUATE, READ, needs
@@ -139,8 +138,7 @@ PAGES: Mapping[str, tuple[str, Callable[[PageRequest, QueryRun], dict[str, Any]]
 }
 
 
-@needs(READ)
-@require_http_methods(["GET", "POST"])
+@needs(READ, methods="GET POST")
 def show_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
     """view=: one of VIEWS, the answer without; validity: a part of the trace. do=pin, replay or judge, each with a
     permission of its own."""

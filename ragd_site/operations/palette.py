@@ -12,11 +12,10 @@ from django.db.models.functions import Collate
 from django.http import HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_noop
-from django.views.decorators.http import require_GET
 
 from collections_app.access.context import current_access
 from collections_app.access.permissions import Permission
-from collections_app.access.rules import needs_login
+from collections_app.access.rules import needs
 from collections_app.http.navigation import Page, Reader, administers, all_pages, evaluates, somewhere
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from collections_app.models import Collection, Document
@@ -228,8 +227,7 @@ def _page_below(request: PageRequest) -> str:
     return (request.htmx.current_url_abs_path if request.htmx else "") or "/"
 
 
-@needs_login
-@require_GET
+@needs(None, methods="GET")
 def palette(request: PageRequest) -> HttpResponse:
     """Where one can go: pages, collections, documents and runs whose names hold the words."""
     words = request.GET.get("q", "").replace("\x00", "").strip()

@@ -12,7 +12,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import ADMINISTER, needs
 from collections_app.collections.retention import overriding, set_period
@@ -159,8 +158,7 @@ def read_rows(due: dict[str, int | None], last: LastDeletion) -> list[RetentionR
     return rows
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_GET
+@needs(ADMINISTER, everywhere=True, methods="GET")
 def retention(request: PageRequest) -> HttpResponse:
     """The table without counts of what is due; its part, and count=on, with them."""
     counts = is_part(request, PARTS) or bool(request.GET.get("count"))
@@ -177,8 +175,7 @@ def retention(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/retention.html", context, parts=PARTS)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def change_period(request: PageRequest, period: str) -> HttpResponse:
     """The form of one value; with do=count, how many rows the value that is filled in would delete, and nothing is
     saved."""

@@ -16,7 +16,6 @@ from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from collections_app.access.mail import can_mail
 from collections_app.access.rules import ADMINISTER, needs
@@ -187,8 +186,7 @@ def _show(value: object) -> str:
 BACKUPS, SHOWN_BACKUPS = {"backups": "shell/parts/backups.html"}, 8
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def server_settings(request: PageRequest) -> HttpResponseBase:
     """Of `subject`, by default the first. A POST keeps what is filled in; what is not changed is left alone.
 

@@ -12,12 +12,11 @@ from django.contrib.auth.models import User
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.utils.translation import gettext, gettext_lazy, ngettext
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.context import current_access
 from collections_app.access.people import name_administrators
 from collections_app.access.permissions import Permission
-from collections_app.access.rules import ADMINISTER, needs, needs_login
+from collections_app.access.rules import ADMINISTER, needs
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, field_of, is_part, render_page, run_action
 from collections_app.index.cluster import plan_moves, read_cluster, rebalance, recover
@@ -69,8 +68,7 @@ def read_upkeep() -> UpkeepSummary:
     return UpkeepSummary(last_operation(Operation.Kind.CHECK, ""), retention, removed, list(others[:RECENT]))
 
 
-@needs_login
-@require_GET
+@needs(None, methods="GET")
 def home(request: PageRequest) -> HttpResponse:
     """A new thread, where one asks and adds files, under what needs attention."""
     collections = list(Collection.objects.live().by_name())
@@ -85,8 +83,7 @@ def home(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/home.html", context)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def operations(request: PageRequest) -> HttpResponse:
     """POST with do=retry: everything that failed, in all collections."""
     if request.method == "POST":
@@ -111,8 +108,7 @@ def operations(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/operations.html", context, parts=parts)
 
 
-@needs(None, ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(None, ADMINISTER, everywhere=True, methods="GET POST")
 def status(request: PageRequest) -> HttpResponse:
     """The rules of the specification and how the last run over this database found them; a POST asks for a run.
 
@@ -158,8 +154,7 @@ def _try_rules(request: PageRequest) -> HttpResponse:
     return redirect("operations:status")
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def cluster(request: PageRequest) -> HttpResponse:
     """POST with do=rebalance or do=recover."""
     if request.method == "POST":
@@ -200,8 +195,7 @@ class ProbeForm(forms.Form):
         collection.choices = [("", "---------"), *((row.pk, row.label) for row in rows)]
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "HEAD", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET HEAD POST")
 def leak_probe(request: PageRequest) -> HttpResponse:
     form, status = ProbeForm(request.POST or None, initial=request.GET.dict()), 200
     report: ProbeReport | None = None

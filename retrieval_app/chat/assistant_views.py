@@ -10,7 +10,6 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.context import current_access
 from collections_app.access.permissions import Permission
@@ -83,8 +82,7 @@ class AssistantForm(forms.Form):
         return AssistantFields(**data | {"collections": list(data["collections"])})
 
 
-@needs(ASK)
-@require_GET
+@needs(ASK, methods="GET")
 def list_assistants(request: PageRequest) -> HttpResponse:
     rows = [
         {"assistant": each, "collections": collections_of_assistant(each), "may_write": may_write(each)}
@@ -93,8 +91,7 @@ def list_assistants(request: PageRequest) -> HttpResponse:
     return render_page(request, "retrieval/chat/assistants.html", {"rows": rows})
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def edit_assistant(request: PageRequest, pk: int | None = None) -> HttpResponse:
     """pk None: a new one."""
     found = _writable(pk) if pk is not None else None
@@ -117,8 +114,7 @@ def edit_assistant(request: PageRequest, pk: int | None = None) -> HttpResponse:
     return response or render_page(request, "retrieval/chat/assistant.html", context, status=status)
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def remove_assistant(request: PageRequest, pk: int) -> HttpResponse:
     found = _writable(pk)
     if request.method == "POST":

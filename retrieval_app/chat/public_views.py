@@ -15,10 +15,9 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.utils.translation import gettext, ngettext
 from django.views.decorators.csrf import csrf_exempt
-from django.views.decorators.http import require_http_methods, require_POST
 
 from collections_app.access.limits import LimitReached
-from collections_app.access.rules import needs_login
+from collections_app.access.rules import needs
 from collections_app.errors import ServiceError
 from ragd.errors import RagdError
 from retrieval_app.answers.answer_html import render_answer
@@ -75,10 +74,9 @@ class Refusal(Exception):
         return self.mark(JsonResponse({"problem": self.problem}, status=self.status))
 
 
-@needs_login
+@needs(None, methods="GET POST")
 @csrf_exempt  # no cookie says who asks; the Origin header is checked instead
 @login_not_required
-@require_http_methods(["GET", "POST"])
 def public_page(request: HttpRequest, slug: str) -> HttpResponse:
     """GET: greeting and starter questions. POST: one question and its answer, below what the thread asked before."""
     assistant = _find(slug)
@@ -106,10 +104,9 @@ def public_page(request: HttpRequest, slug: str) -> HttpResponse:
     return refusal.mark(response) if refusal else response
 
 
-@needs_login
+@needs(None, methods="POST")
 @csrf_exempt  # as above
 @login_not_required
-@require_POST
 def stream_public_answer(request: HttpRequest, slug: str) -> HttpResponseBase:
     """The same for the page's script: the answer in events, or {"problem"} with a status."""
     assistant = _find(slug)

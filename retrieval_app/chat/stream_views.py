@@ -12,7 +12,6 @@ from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_POST
 
 from collections_app.access.rules import ASK, needs
 from collections_app.errors import ServiceError, describe
@@ -125,8 +124,7 @@ class OtherAnswer(DrawnStream):
         self.main.put(Event(event.name, event.data | {"column": 1}))
 
 
-@needs(ASK)
-@require_POST
+@needs(ASK, methods="POST")
 def stream_answer(request: PageRequest) -> HttpResponseBase:
     """Answer the form of the Chat page in events. What cannot be asked has a status and no stream.
 

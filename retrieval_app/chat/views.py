@@ -14,7 +14,6 @@ from django.urls import reverse
 from django.utils.http import content_disposition_header
 from django.utils.text import slugify
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import push_url, replace_url
 
 from collections_app.access.context import set_access
@@ -67,8 +66,7 @@ class ShownMessage:
     other: dict[str, Any] = field(default_factory=dict)
 
 
-@needs(ASK)
-@require_http_methods(["GET", "POST"])
+@needs(ASK, methods="GET POST")
 def chat(request: PageRequest) -> HttpResponse:
     """A new thread. collection, q: what the form begins with. run: the thread of a run, else a form like its."""
     if is_part(request, CARDS) and (dropped := _dropped(request)):
@@ -83,8 +81,7 @@ def chat(request: PageRequest) -> HttpResponse:
     return show_part(request, describe_page(request, None, collections, run=run))
 
 
-@needs(READ, ASK)
-@require_http_methods(["GET", "POST"])
+@needs(READ, ASK, methods="GET POST")
 def thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     """One's own thread, or one that somebody shares. edit: the message whose question is to be replaced."""
     collections = list(Collection.objects.live().by_name())
@@ -119,8 +116,7 @@ def _show_source(request: PageRequest, thread: ChatThread) -> HttpResponse:
     return render_page(request, "retrieval/chat/source.html", context)
 
 
-@needs(ASK)
-@require_POST
+@needs(ASK, methods="POST")
 def drop_files(request: PageRequest) -> HttpResponse:
     """Files in, a card each out. Files of a `thread` are searched by its questions; else the next question asks the
     collection that they went into."""
@@ -293,8 +289,7 @@ def _initial(request: PageRequest, collections: Sequence[Collection], last: Quer
     return {"collection": chosen, "query": request.GET.get("q", "")}
 
 
-@needs(ASK)
-@require_POST
+@needs(ASK, methods="POST")
 def rename_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     found = find_thread(request, thread_id)
     with RefusalMessages(request):
@@ -302,8 +297,7 @@ def rename_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     return redirect(found)
 
 
-@needs(ASK)
-@require_POST
+@needs(ASK, methods="POST")
 def stop_answer(request: PageRequest, pk: int) -> HttpResponse:
     """End the answer to a message of one's own where it is."""
     found: ChatMessage = find_or_404(ChatMessage.objects.filter(thread__in=ChatThread.objects.of(request.user)), pk=pk)
@@ -311,8 +305,7 @@ def stop_answer(request: PageRequest, pk: int) -> HttpResponse:
     return HttpResponse(status=204) if request.htmx else redirect(found)
 
 
-@needs(ASK)
-@require_POST
+@needs(ASK, methods="POST")
 def share_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     """shared=on lets the others read it; anything else ends that. pinned, archived: on or off, for one's own list."""
     found = find_thread(request, thread_id)
@@ -326,8 +319,7 @@ def share_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     return redirect(found)
 
 
-@needs(ASK)
-@require_http_methods(["GET", "POST"])
+@needs(ASK, methods="GET POST")
 def delete_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     found = find_thread(request, thread_id)
     if request.method == "POST":
@@ -337,8 +329,7 @@ def delete_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     return render_page(request, "retrieval/chat/delete.html", {"thread": found})
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def export_thread(request: PageRequest, thread_id: uuid.UUID, extension: str) -> HttpResponse:
     """extension: md or json."""
     if extension not in EXPORTS:

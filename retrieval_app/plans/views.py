@@ -11,7 +11,6 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext
-from django.views.decorators.http import require_http_methods
 
 from collections_app.access.rules import READ, WRITE, needs
 from collections_app.http.page_requests import PageRequest, RefusalMessages, find_or_404, render_page
@@ -110,8 +109,7 @@ def chunk_href(collection: str, key: str) -> str:
     return reverse("collections:chunk", args=[collection, int(index), doc_id])
 
 
-@needs(READ, WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, WRITE, methods="GET POST")
 def corrective(request: PageRequest, name: str) -> HttpResponse:
     """A POST with do=on, off or forget changes the calibration and leads back here."""
     collection = find_or_404(Collection.objects.live().with_counts(), name=name)

@@ -11,7 +11,6 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_POST
 
 from collections_app.access.rules import ASK, READ, WRITE, needs
 from collections_app.errors import ServiceError
@@ -55,8 +54,7 @@ class Side:
     answer_href: str = ""
 
 
-@needs(ASK)
-@require_GET
+@needs(ASK, methods="GET")
 def playground(request: PageRequest, name: str) -> HttpResponse:
     """?q= and the fields of the plan; ab=on and b-* for a second plan; rows=all, analyze=on; run= a stored run.
 
@@ -70,8 +68,7 @@ def playground(request: PageRequest, name: str) -> HttpResponse:
     return _render(request, collection, request.GET)
 
 
-@needs(READ, WRITE)
-@require_POST
+@needs(READ, WRITE, methods="POST")
 def save(request: PageRequest, name: str) -> HttpResponse:
     """Keep plan A of the address that the form came from under a name; back to it, or to the form with its error."""
     collection = _find(name)
@@ -93,8 +90,7 @@ def save(request: PageRequest, name: str) -> HttpResponse:
     return _render(request, collection, params, save_form=form, status=422)
 
 
-@needs(ASK)
-@require_GET
+@needs(ASK, methods="GET")
 def row(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """One chunk of the ranking: its text with the query's words, and the arithmetic of every stage. Keeps no run."""
     collection = _find(name)
@@ -113,8 +109,7 @@ def row(request: PageRequest, name: str, index: int, doc_id: str) -> HttpRespons
     return render_page(request, "retrieval/playground_row.html", context)
 
 
-@needs(ASK)
-@require_GET
+@needs(ASK, methods="GET")
 def answer(request: PageRequest, name: str) -> HttpResponse:
     """The answer from plan A of the address, beside its ranking. Keeps a run of its own."""
     collection = _find(name)

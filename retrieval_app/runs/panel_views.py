@@ -7,7 +7,6 @@ from datetime import timedelta
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import READ, WRITE, needs
 from collections_app.http.page_requests import PageRequest, find_or_404, render_page
@@ -28,8 +27,7 @@ PART = "retrieval/parts/retrieved.html"
 PARTS = {"retrieved": PART, "retrieved-document": PART}  # a chunk may be shown over the page of its document
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def plans(request: PageRequest, name: str) -> HttpResponse:
     """The saved plans of a collection, for its settings page."""
     collection = find_or_404(Collection.objects.live(), name=name)
@@ -37,8 +35,7 @@ def plans(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "retrieval/plans.html", context, parts={"plans": "retrieval/parts/plans.html"})
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def never_retrieved(request: PageRequest, name: str) -> HttpResponse:
     """For the statistics page; days=N says how far back is looked."""
     collection = find_or_404(Collection.objects.live().with_counts(), name=name)
@@ -58,15 +55,13 @@ def never_retrieved(request: PageRequest, name: str) -> HttpResponse:
     return render_page(request, "retrieval/never_retrieved.html", context, parts=parts)
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def of_chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """The last runs that retrieved a chunk, those of earlier revisions marked."""
     return _show(request, name, doc_id, index)
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def of_document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The last runs that retrieved any chunk of a document."""
     return _show(request, name, doc_id, None)

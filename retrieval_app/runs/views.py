@@ -23,7 +23,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET
 
 from collections_app.access.context import current_access, require
 from collections_app.access.permissions import Permission
@@ -150,8 +149,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/activity.html", context, parts={"runs": "retrieval/parts/runs.html"})
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def download_log(request: PageRequest) -> HttpResponseBase:
     """What the runs' page lists, all of its pages, as JSON Lines: the address holds the same filter."""
     with RefusalMessages(request):
@@ -287,8 +285,7 @@ def pin_run(request: PageRequest, run: QueryRun) -> str:
     return gettext("Baseline removed.") if is_pinned else gettext("Pinned as baseline.")
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def download_receipt(request: PageRequest, run_id: UUID) -> HttpResponse:
     """404 for a run that is not there, or was not answered."""
     try:

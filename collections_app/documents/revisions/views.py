@@ -11,7 +11,6 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import READ, WRITE, needs
 from collections_app.chunks.preview import ChunkSpan, cut_pieces
@@ -59,8 +58,7 @@ class HistoryRow:
     has_before: bool
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def history(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Every revision that is kept, the present one first."""
     collection, document = find_document(name, doc_id)
@@ -102,8 +100,7 @@ def _history_row(states: list[DocumentRevision], number: int, document: Document
     )
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def revision(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
     """The text of a revision, to be read; ?start=&end= marks a cited place."""
     collection, document = find_document(name, doc_id)
@@ -144,8 +141,7 @@ def _page_number(request: PageRequest, positions: list[Any], cited: tuple[int, i
     return page_number(request)
 
 
-@needs(READ, WRITE)
-@require_GET
+@needs(READ, WRITE, methods="GET")
 def difference(request: PageRequest, name: str, before: int, after: int, doc_id: str) -> HttpResponse:
     """What differs between two revisions: fields, then chunks with their words marked."""
     collection, document = find_document(name, doc_id)
@@ -173,8 +169,7 @@ def difference(request: PageRequest, name: str, before: int, after: int, doc_id:
     return render_page(request, "collections/difference.html", context, status=status)
 
 
-@needs(WRITE)
-@require_http_methods(["GET", "POST"])
+@needs(WRITE, methods="GET POST")
 def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpResponse:
     """Ask, then make the document what it was."""
     collection, document = find_document(name, doc_id)

@@ -10,7 +10,6 @@ from uuid import UUID
 from django.http import Http404, HttpResponse, QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.errors import ServiceError
@@ -35,8 +34,7 @@ class Version:
     runs: list[EvaluationRun]
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def compare(request: PageRequest) -> HttpResponse:
     """base=ID and other=ID, up to seven: those runs. Without an other run: the choice of runs.
 
@@ -65,8 +63,7 @@ def compare(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/comparison/compare.html", context, parts=parts)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def question(request: PageRequest, position: int) -> HttpResponse:
     """One question of the base beside itself in another run, with the neighbours in the filtered list."""
     base, others = _find_runs(request.GET)

@@ -12,7 +12,6 @@ from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext
-from django.views.decorators.http import require_http_methods
 
 from collections_app.access.rules import EVALUATE, needs
 from collections_app.domain.formats import counted
@@ -118,8 +117,7 @@ class BandsForm(forms.Form):
         return () if name in self.server else reference.get(name, ())
 
 
-@needs(EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(EVALUATE, methods="GET POST")
 def change_settings(request: PageRequest, pk: int) -> HttpResponse:
     """view=thresholds, rubrics, or without: name and criteria."""
     pages = {"": show_settings, "thresholds": show_bands, "rubrics": show_rubrics}

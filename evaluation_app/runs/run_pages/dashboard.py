@@ -12,7 +12,6 @@ from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.urls import reverse
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.page_requests import PageRequest, render_page
@@ -83,8 +82,7 @@ class MeasurePanel:
         return coverage_of([self.figure])
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def dashboard(request: PageRequest) -> HttpResponse:
     """set=NAME of a test set, else the first one; group= of measures, else those that matter first.
 

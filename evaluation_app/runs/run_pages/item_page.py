@@ -12,7 +12,6 @@ from django.db.models import Q
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import reverse
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.page_requests import PageRequest, render_page
@@ -80,8 +79,7 @@ def _neighbour(run: EvaluationRun, listed: ItemList, row: ItemRow | None) -> tup
     return (row.question, f"{address}{listed.query}") if row is not None else None
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def show_item(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
     """With the filter of the run's list in the address: walk: its neighbours there. metrics=all: all."""
     item = get_object_or_404(

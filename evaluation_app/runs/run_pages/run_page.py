@@ -12,7 +12,6 @@ from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.lists import ListKind, list_page
@@ -128,8 +127,7 @@ class Sentence:
     is_search: bool
 
 
-@needs(READ, EVALUATE)
-@require_http_methods(["GET", "POST"])
+@needs(READ, EVALUATE, methods="GET POST")
 def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
     """With the filter of its questions in the address (see `item_rows.item_filters`); metrics=all opens all metrics.
 

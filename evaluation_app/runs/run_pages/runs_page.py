@@ -15,7 +15,6 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.audit import services
@@ -69,8 +68,7 @@ class RunRow:
         return sum(self.coverage.values())
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def list_runs(request: PageRequest) -> HttpResponse:
     """With pick=ID twice or more: on to their comparison, the oldest as its base."""
     picked = [value for value in request.GET.getlist("pick") if can_be_stored(value)]
@@ -216,9 +214,7 @@ def _tell(words: str, act: Callable[..., object], *arguments: object, **named: o
 def _set_of(run: EvaluationRun) -> GoldenSet:
     if run.golden_set is None:
         raise ServiceError(
-            f"the golden set {run.set_name!r} of this run was deleted, so it cannot be asked again",
-            type="set_gone",
-            status=409,
+            f"the golden set {run.set_name!r} of this run was deleted, so it cannot be asked again", type="set_gone"
         )
     return run.golden_set
 

@@ -12,7 +12,6 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_http_methods
 
 from collections_app.access.rules import ADMINISTER, needs
 from collections_app.http.page_requests import (
@@ -132,8 +131,7 @@ PER_PAGE = 50
 LIST = "evaluation:alerts"
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_GET
+@needs(ADMINISTER, everywhere=True, methods="GET")
 def alerts(request: PageRequest) -> HttpResponse:
     """What fires, the rules, the webhooks, and what was resolved, page by page."""
     open_alerts = Alert.objects.open().select_related("rule").order_by("-state", "started_at", "id")
@@ -155,8 +153,7 @@ def collection_labels() -> dict[int, str]:
     return {row.pk: row.label for row in Collection.objects.live().filter(pk__in=list(ids))}
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def new_rule(request: PageRequest, kind: str) -> HttpResponse:
     """For one collection."""
     if kind not in KINDS or not KINDS[kind].of_collection:
@@ -174,8 +171,7 @@ def new_rule(request: PageRequest, kind: str) -> HttpResponse:
     return response or render_page(request, "evaluation/alerts/rule.html", context, status=status)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def edit_rule(request: PageRequest, pk: int) -> HttpResponse:
     """POST with do=delete removes it."""
     rule = _rule(pk)
@@ -204,8 +200,7 @@ def _rule(pk: int) -> AlertRule:
     return rule
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def edit_webhook(request: PageRequest, pk: int) -> HttpResponse:
     """pk 0: a new one, whose page shows the signing key once. POST with do=key gives another one; do=test sends a
     message; do=again one that failed, the delivery; do=delete deletes the webhook."""

@@ -12,7 +12,6 @@ from typing import Literal
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_GET
 from ninja import Field, Router, Schema
 from ninja.params import functions as param
 
@@ -120,8 +119,7 @@ def read_range(values: Mapping[str, str], within: tuple[tuple[str, datetime], ..
     return Range(since, until, within)
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_GET
+@needs(ADMINISTER, everywhere=True, methods="GET")
 def evidence(request: PageRequest) -> HttpResponse:
     """whole=1: every span, however long that takes; again=1: counted now, else within the last minutes; format=json:
     the same as a file."""

@@ -13,7 +13,6 @@ from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.domain.expressions import quote
@@ -86,8 +85,7 @@ TRACES = ListKind("traces", "", gettext_lazy("Question or error"), words="text",
 TOO_SLOW = "The search timed out. Narrow the time range, type or collection, or try again"
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def activity(request: PageRequest, level: str = "runs") -> HttpResponse:
     """What was done, as query runs, conversations, traces or spans: as far as the reader may see each."""
     shown = {"runs": list_runs, "conversations": show_conversations, "traces": show_traces, "spans": show_spans}
@@ -186,8 +184,7 @@ def _facet_choices(name: str, query: QueryDict, counted: Sequence[tuple[str, int
     return [(value, str(STAGE_WORDS.get(value, value)) if name == "type" else value, count) for value, count in rows]
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def completions(request: PageRequest) -> HttpResponse:
     """What may stand next in where=, as the options of the expression's field."""
     return render(request, "components/options.html", {"completions": complete(request.GET.get("where", ""))})

@@ -15,7 +15,6 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.audit.services import Subject
@@ -164,8 +163,7 @@ def stream(request: HttpRequest, export: SpanExport, what: str, *, content: str 
     return download_response(request, export, export.form.content_type, export.name, reading=reading)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def run(request: PageRequest, run_id: UUID) -> HttpResponseBase:
     result = get_object_or_404(QueryRun, pk=run_id)
     back = ExportScope(
@@ -176,8 +174,7 @@ def run(request: PageRequest, run_id: UUID) -> HttpResponseBase:
     return _answer(request, back, lambda form, capture: export_run(result, form, capture), f"run {run_id}")
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def trace(request: PageRequest, trace_id: str) -> HttpResponseBase:
     if not TRACE_ID.fullmatch(trace_id) or not Span.objects.of_trace(trace_id).exists():
         raise Http404(f"no span of the trace {trace_id[:40]} is stored")
@@ -185,8 +182,7 @@ def trace(request: PageRequest, trace_id: str) -> HttpResponseBase:
     return _answer(request, back, lambda form, capture: export_trace(trace_id, form, capture), f"trace {trace_id}")
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def selection(request: PageRequest) -> HttpResponseBase:
     """What the explorer shows, all of its pages: the address holds the same filter."""
     try:

@@ -17,7 +17,7 @@ from django.db.models import Count, Q
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
+from django.views.decorators.http import require_safe
 from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -184,8 +184,7 @@ class CollectorForm(forms.Form):
         return CollectorValues(data["endpoint"], data["protocol"], headers, data["is_enabled"])
 
 
-@needs(ADMINISTER, everywhere=True)
-@require_http_methods(["GET", "POST"])
+@needs(ADMINISTER, everywhere=True, methods="GET POST")
 def collector(request: PageRequest) -> HttpResponse:
     """POST with do=save keeps what is filled in, do=remove forgets it, else a test span is sent to it and nothing is
     saved. Where the environment names an endpoint there is no form, and the test span goes there."""

@@ -14,7 +14,6 @@ from urllib.parse import urlencode
 from django.db import OperationalError
 from django.http import HttpResponse
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.domain.formats import dollars, duration, parse_moment, round_duration
@@ -127,8 +126,7 @@ class SlowRow:
     question: str
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def show_overview(request: PageRequest) -> HttpResponse:
     """period=1h, 24h, 7d or 30d, or since= and until= instead; environment=, collection=, key=; stage= whose times are
     drawn; by= what tokens are grouped by; refresh= the figures after so many seconds, unless they end with until=.

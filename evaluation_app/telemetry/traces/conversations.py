@@ -15,7 +15,6 @@ from uuid import UUID
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.documents.revisions.differences import Part, mark_words
@@ -181,8 +180,7 @@ class RunSide:
         return max(0, self.total - SHOWN_RANKS)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def compare_query_runs(request: PageRequest, run_id: uuid.UUID, other_id: uuid.UUID) -> HttpResponse:
     """The first run of the address is B, what it is compared with is A. show=all: SQL and HTTP too."""
     after, before = (get_object_or_404(QueryRun.objects.select_related("user"), pk=pk) for pk in (run_id, other_id))

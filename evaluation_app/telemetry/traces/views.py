@@ -10,7 +10,6 @@ from typing import Any
 from django.db.models import Q
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
-from django.views.decorators.http import require_GET
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.page_requests import PageRequest, find_or_404, is_part, render_page
@@ -129,8 +128,7 @@ def _waterfall_context(waterfall: Any, requested: dict[str, str]) -> dict[str, A
     return {"waterfall": waterfall, "wanted": requested, "choices": SHOWN.items()}
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def trace(request: PageRequest, trace_id: str) -> HttpResponse:
     """Everything of a trace; run=: of that run in it alone; view=validity: whether its spans are as they should be."""
     trace_id, requested = trace_id.replace("\x00", ""), _filter(request)
@@ -179,8 +177,7 @@ def _chosen_span(request: PageRequest) -> dict[str, Any]:
     return {"chosen": chosen} | (describe_span_page(chosen, request.GET.get("tab", "")) if chosen else {})
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def waterfall_of_job(request: PageRequest, job_id: uuid.UUID) -> HttpResponse:
     """What one job did, without the other jobs of its upload. For the job's page; a page of its own otherwise."""
     job = get_object_or_404(IngestJob.objects.select_related("collection"), pk=job_id)
@@ -189,8 +186,7 @@ def waterfall_of_job(request: PageRequest, job_id: uuid.UUID) -> HttpResponse:
     return render_page(request, "evaluation/job_waterfall.html", context, parts=PARTS)
 
 
-@needs(READ)
-@require_GET
+@needs(READ, methods="GET")
 def document_traces(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The last ingests of a document as traces. For the document's page; a page of its own otherwise."""
     collection, doc_id = find_or_404(Collection.objects.live(), name=name), doc_id.replace("\x00", "")
@@ -199,8 +195,7 @@ def document_traces(request: PageRequest, name: str, doc_id: str) -> HttpRespons
     return render_page(request, "evaluation/ingests.html", context, parts=parts)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def span(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
     """One span with everything that it carries. tab=: which vocabulary."""
     records = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
@@ -210,8 +205,7 @@ def span(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
     return render_page(request, "evaluation/span.html", context)
 
 
-@needs(READ, EVALUATE)
-@require_GET
+@needs(READ, EVALUATE, methods="GET")
 def documents(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse:
     """The documents of a span as cards, for its row in a waterfall; the span's page otherwise."""
     records = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
