@@ -6,9 +6,8 @@ from typing import Any
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Router
 
-from collections_app.access.auth import ERRORS, BearerAuth
+from collections_app.access.auth import BearerAuth, Router
 from collections_app.access.permissions import Permission
 from evaluation_app.curation.api import router as curation_router
 from evaluation_app.experiments.api import router as experiments_router
@@ -39,10 +38,7 @@ for part in (
 
 
 @router.get(
-    "/runs/{run_id}/spans",
-    response={200: SpanList, **ERRORS},
-    operation_id="runs-spans",
-    summary="The spans of a run, by start",
+    "/runs/{run_id}/spans", response=SpanList, operation_id="runs-spans", summary="The spans of a run, by start"
 )
 def list_run_spans(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
     """Those of its later evaluations, traces of their own, follow. Spans are written in batches: a run that has just

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import ninja
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import register_converter
@@ -182,6 +183,14 @@ KEY_MAX_CHARS = 255
 Answer = tuple[int, Any]  # status and body as JSON values
 
 ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503}): ErrorAnswer}
+
+
+class Router(ninja.Router):
+    """Of operations that answer errors in the one shape. response: what 200 answers, or by status."""
+
+    def api_operation(self, methods: list[str], path: str, *, response: Any, **values: Any) -> Any:
+        by_status = response if isinstance(response, dict) else {200: response}
+        return super().api_operation(methods, path, response=by_status | ERRORS, **values)
 
 
 def find_collection(request: HttpRequest, name: str) -> Collection:

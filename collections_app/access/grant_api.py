@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 
 from collections_app.access import people as service
-from collections_app.access.auth import ERRORS, BearerAuth, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.schemas import Request
 
@@ -32,17 +32,13 @@ class HoldingAnswer(Schema):
         return service.name_holder(holding.user or holding.group)
 
 
-@router.get(
-    "/collections/{collection}/grants", operation_id="grants-list", response={200: list[HoldingAnswer], **ERRORS}
-)
+@router.get("/collections/{collection}/grants", operation_id="grants-list", response=list[HoldingAnswer])
 def list_grants(request: HttpRequest, collection: str) -> Any:
     """Who has a role in the collection, those in all collections and its open_role too."""
     return service.who_may(find_collection(request, collection))
 
 
-@router.put(
-    "/collections/{collection}/grants", operation_id="grants-put", response={200: list[HoldingAnswer], **ERRORS}
-)
+@router.put("/collections/{collection}/grants", operation_id="grants-put", response=list[HoldingAnswer])
 def put_grant(request: HttpRequest, collection: str, payload: GrantRequest) -> Any:
     """Let this be the only role that the holder was granted in the collection; answers as the list does.
 

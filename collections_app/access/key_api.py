@@ -14,14 +14,14 @@ from typing import Annotated, Any, Literal
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from pydantic import Strict, StrictInt
 
 from collections_app.access import api_keys as service
 from collections_app.access.auth import (
-    ERRORS,
     LOCAL_KEY,
     BearerAuth,
+    Router,
     answer,
     bearer_secret,
     check_unlimited,
@@ -168,10 +168,7 @@ def _comes_from_another_site(request: HttpRequest) -> bool:
 
 
 @router.post(
-    "/api-keys",
-    auth=FirstKeyOpen(changes=Permission.ADMINISTER),
-    operation_id="api-keys-create",
-    response={200: KeySecret, **ERRORS},
+    "/api-keys", auth=FirstKeyOpen(changes=Permission.ADMINISTER), operation_id="api-keys-create", response=KeySecret
 )
 def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
     """Make a key. Its secret is in this answer and nowhere else; only a digest is kept."""
@@ -193,29 +190,21 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
     )
 
 
-@router.get("/api-keys", operation_id="api-keys-list", response={200: KeyPage, **ERRORS})
+@router.get("/api-keys", operation_id="api-keys-list", response=KeyPage)
 def list_keys(request: HttpRequest, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR) -> Any:
     """All keys, newest first, without their secrets."""
     check_manager(request)
     return paginate(ApiKey.objects.all(), ("-created_at", "-id"), limit=limit, cursor=cursor)
 
 
-@router.get(
-    "/api-keys/self",
-    auth=BearerAuth(reads=None),
-    operation_id="api-keys-self",
-    response={200: KeyItem, **ERRORS},
-)
+@router.get("/api-keys/self", auth=BearerAuth(reads=None), operation_id="api-keys-self", response=KeyItem)
 def get_own_key(request: HttpRequest) -> Any:
     """The key that this request is sent with."""
     return find_key(request_key(request).pk or 0)
 
 
 @router.post(
-    "/api-keys/{key_id}/rotate",
-    auth=BearerAuth(changes=None),
-    operation_id="api-keys-rotate",
-    response={200: KeySecret, **ERRORS},
+    "/api-keys/{key_id}/rotate", auth=BearerAuth(changes=None), operation_id="api-keys-rotate", response=KeySecret
 )
 def rotate_key(request: HttpRequest, key_id: int, payload: RotationRequest) -> HttpResponse:
     """Another secret for a key, at once; the earlier one ends after the overlap. Expiry and all else stay."""
@@ -233,7 +222,7 @@ def rotate_key(request: HttpRequest, key_id: int, payload: RotationRequest) -> H
     return answer(request, produce, KeyNonce, render=show_secret)
 
 
-@router.delete("/api-keys/{key_id}", operation_id="api-keys-revoke", response={200: KeyItem, **ERRORS})
+@router.delete("/api-keys/{key_id}", operation_id="api-keys-revoke", response=KeyItem)
 def revoke_key(request: HttpRequest, key_id: int) -> Any:
     """End a key at once and for good."""
     check_manager(request)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Query, Schema
 
-from collections_app.access.auth import ERRORS, BearerAuth, check_unlimited, request_key
+from collections_app.access.auth import BearerAuth, Router, check_unlimited, request_key
 from collections_app.access.permissions import Permission
 from collections_app.audit.chain import verify_chain
 from collections_app.audit.downloads import MEDIA_TYPE, send_audit_log
@@ -86,7 +86,7 @@ class ChainVerdict(Schema):
 @router.get(
     "/audit",
     operation_id="audit-list",
-    response={200: AuditPage, **ERRORS},
+    response=AuditPage,
     openapi_extra={"responses": {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}},
 )
 def list_events(
@@ -108,7 +108,7 @@ def list_events(
     return {"items": [describe_event(event) for event in page.items], "next_cursor": page.next_cursor}
 
 
-@router.get("/audit/verify", operation_id="audit-verify", response={200: ChainVerdict, **ERRORS})
+@router.get("/audit/verify", operation_id="audit-verify", response=ChainVerdict)
 def verify_events(request: HttpRequest) -> dict[str, Any]:
     """Whether the log is whole: the first row that is changed, missing, moved or cut off, if there is one."""
     check_unlimited(request_key(request), "the audit log")

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Annotated, Any, Literal, get_args
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Schema, Status
 from ninja.files import UploadedFile
 from ninja.params import functions as param
 from pydantic import ConfigDict, StrictBool
 
-from collections_app.access.auth import ERRORS, BearerAuth, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.chunks import edits
 from collections_app.chunks.document_snapshot import NEIGHBOURS_MAX, Neighbour, find_chunk, nearest_chunks
@@ -231,7 +231,7 @@ ONE_CHUNK = "/collections/{collection}/chunks/{int:chunk_index}/{doc:doc_id}"
 ONE_OVERLAY = "/collections/{collection}/overlays/{int:overlay_id}"
 
 
-@router.get(ONE_CHUNK, operation_id="chunks-get", response={200: ChunkItemDetail, **ERRORS})
+@router.get(ONE_CHUNK, operation_id="chunks-get", response=ChunkItemDetail)
 def get_chunk(
     request: HttpRequest,
     collection: str,
@@ -250,7 +250,7 @@ def get_chunk(
     return ChunkItemDetail.from_orm(chunk, context={"neighbours": find_near() if neighbours else []})
 
 
-@router.patch(ONE_CHUNK, operation_id="chunks-change", response={200: ChunkChanged, **ERRORS})
+@router.patch(ONE_CHUNK, operation_id="chunks-change", response=ChunkChanged)
 def change_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id: DocId, payload: ChunkChanges) -> Any:
     """Edit a chunk's content, or keep it out of results (`enabled` false). Survives whatever makes the chunks anew."""
     target, actor = find_collection(request, collection), request_key(request)
@@ -267,10 +267,7 @@ def change_chunk(request: HttpRequest, collection: str, chunk_index: int, doc_id
 
 # the list of chunks has the same address, so it is the same router
 @documents_router.post(
-    "/collections/{collection}/chunks",
-    operation_id="chunks-add",
-    tags=["chunks"],
-    response={201: ChunkChanged, **ERRORS},
+    "/collections/{collection}/chunks", operation_id="chunks-add", tags=["chunks"], response={201: ChunkChanged}
 )
 def add_chunk(request: HttpRequest, collection: str, payload: NewChunk) -> Any:
     """Add a chunk behind another one of a document, or at its end."""
@@ -285,7 +282,7 @@ def add_chunk(request: HttpRequest, collection: str, payload: NewChunk) -> Any:
     return Status(201, change)
 
 
-@router.get("/collections/{collection}/overlays", operation_id="overlays-list", response={200: OverlayList, **ERRORS})
+@router.get("/collections/{collection}/overlays", operation_id="overlays-list", response=OverlayList)
 def list_overlays(
     request: HttpRequest, collection: str, doc_id: DocId = param.Query(..., description="of this document")
 ) -> Any:
@@ -294,7 +291,7 @@ def list_overlays(
     return {"items": edits.list_overlays(target, get_document(target, doc_id).doc_id)}
 
 
-@router.patch(ONE_OVERLAY, operation_id="overlays-attach", response={200: ChunkChanged, **ERRORS})
+@router.patch(ONE_OVERLAY, operation_id="overlays-attach", response=ChunkChanged)
 def attach_overlay(request: HttpRequest, collection: str, overlay_id: int, payload: OverlayPlace) -> Any:
     """Lay a change over another chunk of its document, such as one whose own text is gone."""
     target = find_collection(request, collection)
@@ -302,7 +299,7 @@ def attach_overlay(request: HttpRequest, collection: str, overlay_id: int, paylo
     return edits.attach_overlay(target, doc_id, overlay_id, payload.chunk_index, actor=request_key(request))
 
 
-@router.delete(ONE_OVERLAY, operation_id="overlays-delete", response={200: ChunkChanged, **ERRORS})
+@router.delete(ONE_OVERLAY, operation_id="overlays-delete", response=ChunkChanged)
 def remove_overlay(request: HttpRequest, collection: str, overlay_id: int) -> Any:
     """Undo a change: the chunk is again what the policy cuts."""
     target = find_collection(request, collection)
@@ -314,7 +311,7 @@ def remove_overlay(request: HttpRequest, collection: str, overlay_id: int) -> An
     "/collections/{collection}/chunk-preview/file",
     operation_id="chunk-preview-file",
     auth=BearerAuth(changes=Permission.READ),
-    response={200: PreviewAnswer, **ERRORS},
+    response=PreviewAnswer,
 )
 def preview_file(
     request: HttpRequest,
@@ -337,7 +334,7 @@ def preview_file(
     "/collections/{collection}/chunk-preview",
     operation_id="chunk-preview",
     auth=BearerAuth(changes=Permission.READ),
-    response={200: PreviewAnswer, **ERRORS},
+    response=PreviewAnswer,
 )
 def preview_chunks(request: HttpRequest, collection: str, payload: PreviewRequest) -> Any:
     """The chunks that a policy would make of a stored document or of a text, beside those of the present one.
@@ -355,7 +352,7 @@ def preview_chunks(request: HttpRequest, collection: str, payload: PreviewReques
     return PreviewAnswer.from_orm(preview, context={"shown": slice(payload.offset, payload.offset + payload.limit)})
 
 
-@router.get("/collections/{collection}/outliers", operation_id="outliers-list", response={200: OutlierList, **ERRORS})
+@router.get("/collections/{collection}/outliers", operation_id="outliers-list", response=OutlierList)
 def outliers(
     request: HttpRequest,
     collection: str,
@@ -381,9 +378,7 @@ def outliers(
     }
 
 
-@router.post(
-    "/collections/{collection}/outliers/scan", operation_id="outliers-scan", response={200: OperationOut, **ERRORS}
-)
+@router.post("/collections/{collection}/outliers/scan", operation_id="outliers-scan", response=OperationOut)
 def scan(request: HttpRequest, collection: str) -> Any:
     """Look for near-duplicates anew; answers when that is done, within half a minute."""
     return scan_duplicates(find_collection(request, collection), actor=request_key(request))

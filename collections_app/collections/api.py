@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, answer, check_collection_scope, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, answer, check_collection_scope, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.collections import services as service
 from collections_app.collections.deletion import delete_collection as request_deletion
@@ -27,7 +26,7 @@ from collections_app.models import Collection
 router = Router(auth=BearerAuth(), tags=["collections"])
 
 
-@router.post("/collections", operation_id="collections-create", response={200: CollectionBrief, **ERRORS})
+@router.post("/collections", operation_id="collections-create", response=CollectionBrief)
 def create_collection(request: HttpRequest, payload: CollectionRequest) -> HttpResponse:
     """Make an empty collection. Its embedding model and dimensions are fixed from here on."""
     key = request_key(request)
@@ -41,7 +40,7 @@ def create_collection(request: HttpRequest, payload: CollectionRequest) -> HttpR
     return answer(request, produce, CollectionBrief)
 
 
-@router.get("/collections", operation_id="collections-list", response={200: list[CollectionBrief], **ERRORS})
+@router.get("/collections", operation_id="collections-list", response=list[CollectionBrief])
 def list_collections(
     request: HttpRequest,
     response: HttpResponse,
@@ -56,14 +55,12 @@ def list_collections(
     return page.items
 
 
-@router.get("/collections/{collection}", operation_id="collections-get", response={200: CollectionDetail, **ERRORS})
+@router.get("/collections/{collection}", operation_id="collections-get", response=CollectionDetail)
 def get_collection(request: HttpRequest, collection: str) -> Any:
     return find_collection(request, collection)
 
 
-@router.patch(
-    "/collections/{collection}", operation_id="collections-update", response={200: CollectionDetail, **ERRORS}
-)
+@router.patch("/collections/{collection}", operation_id="collections-update", response=CollectionDetail)
 def update_collection(request: HttpRequest, collection: str, payload: CollectionChanges) -> Any:
     """Change what may change. A new chunk_policy replaces the stated one and holds for what is ingested from now on."""
     target = find_collection(request, collection)
@@ -75,15 +72,13 @@ def update_collection(request: HttpRequest, collection: str, payload: Collection
     "/collections/{collection}",
     auth=BearerAuth(changes=Permission.ADMINISTER),
     operation_id="collections-delete",
-    response={200: Deleted, **ERRORS},
+    response=Deleted,
 )
 def delete_collection(request: HttpRequest, collection: str) -> Any:
     """Delete a collection with everything in it, also while jobs run; answers the counts before and after."""
     return request_deletion(find_collection(request, collection), actor=request_key(request))
 
 
-@router.get(
-    "/collections/{collection}/statistics", operation_id="collections-statistics", response={200: Statistics, **ERRORS}
-)
+@router.get("/collections/{collection}/statistics", operation_id="collections-statistics", response=Statistics)
 def get_statistics(request: HttpRequest, collection: str) -> Any:
     return service.collection_statistics(find_collection(request, collection))

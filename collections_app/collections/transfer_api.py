@@ -6,14 +6,14 @@ import hashlib
 from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from ninja.files import UploadedFile
 from ninja.params import functions as param
 
 from collections_app.access.auth import (
-    ERRORS,
     HEADER,
     BearerAuth,
+    Router,
     answer,
     check_collection_scope,
     find_collection,
@@ -50,7 +50,7 @@ class Imported(Schema):
     "/collections/{collection}/export",
     auth=BearerAuth(reads=Permission.WRITE),
     operation_id="collections-export",
-    response={200: None, **ERRORS},
+    response={200: None},
     openapi_extra={
         "responses": {200: {"content": {Export.content_type: {"schema": {"type": "string", "format": "binary"}}}}}
     },
@@ -65,7 +65,7 @@ def export_collection(request: HttpRequest, collection: str) -> StreamingHttpRes
     return download_response(request, export, export.content_type, export.name, reading=None)
 
 
-@router.post("/collections/import", operation_id="collections-import", response={201: Imported, **ERRORS})
+@router.post("/collections/import", operation_id="collections-import", response={201: Imported})
 def import_file(
     request: HttpRequest,
     file: UploadedFile = FILE,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Query, Router
+from ninja import Query
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.access.document_access import OPEN, read_access, resolve
 from collections_app.access.readers import change_readers
 from collections_app.documents import edits
@@ -44,9 +44,7 @@ POLICY_FIELDS = ("target_tokens", "overlap_tokens", "max_chars")
 BY_ID = "/collections/{collection}/documents/{doc:doc_id}"
 
 
-@router.get(
-    "/collections/{collection}/documents", operation_id="documents-list", response={200: DocumentList, **ERRORS}
-)
+@router.get("/collections/{collection}/documents", operation_id="documents-list", response=DocumentList)
 def list_documents(
     request: HttpRequest,
     collection: str,
@@ -62,11 +60,7 @@ def list_documents(
     return {"items": page.items, "next_cursor": page.next_cursor, "facets": counts}
 
 
-@router.get(
-    "/collections/{collection}/chunks",
-    operation_id="chunks-list",
-    response={200: ChunkPage | RevisionChunkPage, **ERRORS},
-)
+@router.get("/collections/{collection}/chunks", operation_id="chunks-list", response=ChunkPage | RevisionChunkPage)
 def list_chunks(
     request: HttpRequest,
     collection: str,
@@ -89,7 +83,7 @@ def list_chunks(
     return paginate(rows, ("doc_id", "chunk_index"), limit=limit, cursor=cursor)
 
 
-@router.put(BY_ID, operation_id="documents-ingest", response={200: Ingested, **ERRORS})
+@router.put(BY_ID, operation_id="documents-ingest", response=Ingested)
 def ingest_document(request: HttpRequest, collection: str, doc_id: DocId, payload: DocumentRequest) -> Any:
     """Make the document consist of this content; answers when it is searchable. Sending it again changes nothing."""
     target = find_collection(request, collection)
@@ -113,12 +107,12 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: DocId, payloa
         raise
 
 
-@router.get(BY_ID, operation_id="documents-get", response={200: DocumentShown, **ERRORS})
+@router.get(BY_ID, operation_id="documents-get", response=DocumentShown)
 def get_document(request: HttpRequest, collection: str, doc_id: DocId) -> Any:
     return service.get_document(find_collection(request, collection), doc_id)
 
 
-@router.delete(BY_ID, operation_id="documents-delete", response={200: DocumentDeleted, **ERRORS})
+@router.delete(BY_ID, operation_id="documents-delete", response=DocumentDeleted)
 def delete_document(request: HttpRequest, collection: str, doc_id: DocId) -> Any:
     """Delete a document with its chunks and files; answers how many of each went."""
     target = find_collection(request, collection)
@@ -126,7 +120,7 @@ def delete_document(request: HttpRequest, collection: str, doc_id: DocId) -> Any
     return service.delete_documents(target, [document.doc_id], actor=request_key(request))
 
 
-@router.patch(BY_ID, operation_id="documents-edit", response={200: DocumentEdited, **ERRORS})
+@router.patch(BY_ID, operation_id="documents-edit", response=DocumentEdited)
 def edit_document(request: HttpRequest, collection: str, doc_id: DocId, payload: DocumentChanges) -> Any:
     """Change title, tags, metadata, language, chunk policy or state; answers the document then.
 
@@ -154,9 +148,7 @@ def edit_document(request: HttpRequest, collection: str, doc_id: DocId, payload:
     )
 
 
-@router.post(
-    "/collections/{collection}/documents-bulk", operation_id="documents-bulk", response={200: BulkAnswer, **ERRORS}
-)
+@router.post("/collections/{collection}/documents-bulk", operation_id="documents-bulk", response=BulkAnswer)
 def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> Any:
     """Make one change to many documents; one result per document."""
     target = find_collection(request, collection)

@@ -7,10 +7,10 @@ from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema, Status
+from ninja import Field, Schema, Status
 from pydantic import ConfigDict, StrictBool
 
-from collections_app.access.auth import ERRORS, BearerAuth, answer, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, answer, find_collection, request_key
 from collections_app.http.fields import EmbedDims, EmbedModel, SearchLanguage
 from collections_app.http.schemas import ChunkPolicyRequest, JobStarted, Request, Stored, read_from
 from collections_app.index import services as service
@@ -136,15 +136,13 @@ class IndexVersionEstimate(Schema):
     same_hash: bool
 
 
-@router.get(ALL, operation_id="index-versions-list", response={200: IndexVersionPage, **ERRORS})
+@router.get(ALL, operation_id="index-versions-list", response=IndexVersionPage)
 def list_index_versions(request: HttpRequest, collection: str) -> Any:
     """The index versions of a collection, newest first; one of them serves."""
     return {"items": index_version_states(find_collection(request, collection))}
 
 
-@router.post(
-    ALL, operation_id="index-versions-create", response={200: IndexVersionEstimate, 202: IndexVersionItem, **ERRORS}
-)
+@router.post(ALL, operation_id="index-versions-create", response={200: IndexVersionEstimate, 202: IndexVersionItem})
 def create_index_version(request: HttpRequest, collection: str, payload: IndexVersionRequest) -> Any:
     """Build the index anew in the background, with what is stated and else as it is; the present one serves meanwhile.
 
@@ -164,13 +162,13 @@ def create_index_version(request: HttpRequest, collection: str, payload: IndexVe
     return answer(request, produce, IndexVersionItem, status=202)
 
 
-@router.get(ONE, operation_id="index-versions-get", response={200: IndexVersionItem, **ERRORS})
+@router.get(ONE, operation_id="index-versions-get", response=IndexVersionItem)
 def get_index_version(request: HttpRequest, collection: str, number: int) -> Any:
     target = find_collection(request, collection)
     return index_version_state(target, service.get_index_version(target, number))
 
 
-@router.patch(ONE, operation_id="index-versions-change", response={frozenset({200, 202}): IndexVersionItem, **ERRORS})
+@router.patch(ONE, operation_id="index-versions-change", response={frozenset({200, 202}): IndexVersionItem})
 def change_index_version(request: HttpRequest, collection: str, number: int, payload: IndexVersionChange) -> Any:
     """Let an index version serve that is ready, or, as the way back, one that is retired, once it has caught up (202).
 
@@ -185,7 +183,7 @@ def change_index_version(request: HttpRequest, collection: str, number: int, pay
     return Status(202, index_version_state(target, index_version))
 
 
-@router.delete(ONE, operation_id="index-versions-delete", response={200: IndexVersionItem, **ERRORS})
+@router.delete(ONE, operation_id="index-versions-delete", response=IndexVersionItem)
 def drop_index_version(request: HttpRequest, collection: str, number: int) -> Any:
     """Give up the chunks of an index version that does not serve; what it was stays on record."""
     target = find_collection(request, collection)
@@ -197,7 +195,7 @@ def drop_index_version(request: HttpRequest, collection: str, number: int) -> An
     "/collections/{collection}/measurements",
     operation_id="measurements-create",
     tags=["collections"],
-    response={202: JobStarted, **ERRORS},
+    response={202: JobStarted},
 )
 def start_measurement(request: HttpRequest, collection: str) -> Any:
     """Measure in the background how much each list of a hybrid search should count, and how much of the exact result

@@ -9,10 +9,10 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from pydantic import ConfigDict
 
-from collections_app.access.auth import ERRORS, BearerAuth, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.lists import DEFAULT_LIMIT, paginate
@@ -161,7 +161,7 @@ class QueueItem(Schema):
     max_bytes: int = Field(description="0: any amount")
 
 
-@router.get("/jobs", operation_id="jobs-list", response={200: JobPage, **ERRORS})
+@router.get("/jobs", operation_id="jobs-list", response=JobPage)
 def list_jobs(
     request: HttpRequest,
     collection: str | None = None,
@@ -184,12 +184,12 @@ def list_jobs(
     return paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
 
 
-@router.get("/jobs/{job_id}", operation_id="jobs-get", response={200: JobDetail, **ERRORS})
+@router.get("/jobs/{job_id}", operation_id="jobs-get", response=JobDetail)
 def get_job(request: HttpRequest, job_id: UUID) -> Any:
     return _find_job(request, job_id)
 
 
-@router.patch("/jobs", operation_id="jobs-change", response={200: Changed, **ERRORS})
+@router.patch("/jobs", operation_id="jobs-change", response=Changed)
 def change_jobs(
     request: HttpRequest,
     payload: JobChange,
@@ -214,7 +214,7 @@ def change_jobs(
     return {"jobs": (cancel_collection_jobs if ends else retry_collection_jobs)(target, actor=key)}
 
 
-@router.get("/queue", operation_id="queue", response={200: QueueItem, **ERRORS})
+@router.get("/queue", operation_id="queue", response=QueueItem)
 def queue(request: HttpRequest) -> Any:
     """How much waits, how fast it is done, and how much may wait before more is answered 429."""
     return queue_state()
@@ -235,7 +235,7 @@ def _find_job(request: HttpRequest, job_id: UUID) -> IngestJob:
     return job
 
 
-@router.get("/batches", operation_id="batches-list", response={200: BatchPage, **ERRORS})
+@router.get("/batches", operation_id="batches-list", response=BatchPage)
 def list_batches(
     request: HttpRequest,
     collection: str | None = None,
@@ -250,7 +250,7 @@ def list_batches(
     return {"items": batch_progress(page.items), "next_cursor": page.next_cursor}
 
 
-@router.get("/batches/{batch_id}", operation_id="batches-get", response={200: BatchItem, **ERRORS})
+@router.get("/batches/{batch_id}", operation_id="batches-get", response=BatchItem)
 def get_batch(request: HttpRequest, batch_id: UUID) -> Any:
     return batch_progress([_find_batch(request, batch_id)])[0]
 

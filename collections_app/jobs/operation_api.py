@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, request_key
+from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts
@@ -53,7 +53,7 @@ class OperationPage(Schema):
     next_cursor: str | None
 
 
-@router.get("/operations", operation_id="operations-list", response={200: OperationPage, **ERRORS})
+@router.get("/operations", operation_id="operations-list", response=OperationPage)
 def list_operations(
     request: HttpRequest,
     kind: Annotated[str, accepts(enum=list(Operation.Kind.values))] | None = param.Query(
@@ -79,12 +79,12 @@ def list_operations(
     return paginate(rows, ("-created_at", "-id"), limit=limit, cursor=cursor)
 
 
-@router.get("/operations/{operation_id}", operation_id="operations-get", response={200: OperationOut, **ERRORS})
+@router.get("/operations/{operation_id}", operation_id="operations-get", response=OperationOut)
 def get_operation(request: HttpRequest, operation_id: UUID) -> Any:
     return _find(request, operation_id)
 
 
-@router.patch("/operations/{operation_id}", operation_id="operations-change", response={200: OperationOut, **ERRORS})
+@router.patch("/operations/{operation_id}", operation_id="operations-change", response=OperationOut)
 def cancel(request: HttpRequest, operation_id: UUID, payload: OperationChange) -> Any:
     """End one that a worker does; a key needs `administer`. 409 for one that has ended or cannot stop."""
     return cancel_operation(_find(request, operation_id), actor=request_key(request))

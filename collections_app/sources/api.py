@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from pydantic import StrictBool
 
-from collections_app.access.auth import ERRORS, BearerAuth, answer, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, answer, find_collection, request_key
 from collections_app.access.document_access import read_access, resolve
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
@@ -94,13 +94,13 @@ class SourceRunDetails(OperationOut):
         return list(run.changes.all()[:CHANGES_MAX])
 
 
-@router.get(ALL, operation_id="sources-list", response={200: SourcePage, **ERRORS})
+@router.get(ALL, operation_id="sources-list", response=SourcePage)
 def list_all(request: HttpRequest, collection: str) -> Any:
     """Every source of the collection, by name."""
     return {"items": list(list_sources(find_collection(request, collection)))}
 
 
-@router.post(ALL, operation_id="sources-create", response={201: SourceItem, **ERRORS})
+@router.post(ALL, operation_id="sources-create", response={201: SourceItem})
 def create(request: HttpRequest, collection: str, payload: SourceRequest) -> HttpResponse:
     """Set up a source. Nothing is connected to before its first sync."""
     target = find_collection(request, collection)
@@ -114,7 +114,7 @@ def create(request: HttpRequest, collection: str, payload: SourceRequest) -> Htt
     return answer(request, produce, SourceItem, status=201)
 
 
-@router.post(f"{ONE}/sync", operation_id="sources-sync", response={202: OperationOut, **ERRORS})
+@router.post(f"{ONE}/sync", operation_id="sources-sync", response={202: OperationOut})
 def sync(request: HttpRequest, collection: str, source_id: int, payload: SourceRunRequest) -> HttpResponse:
     """Let a worker sync; `/operations` lists and cancels. 409 while a sync of this source is under way."""
     target = find_collection(request, collection)
@@ -127,7 +127,7 @@ def sync(request: HttpRequest, collection: str, source_id: int, payload: SourceR
     return answer(request, produce, OperationOut, status=202)
 
 
-@router.get(f"{ONE}/runs/{{sync_id}}", operation_id="sources-run", response={200: SourceRunDetails, **ERRORS})
+@router.get(f"{ONE}/runs/{{sync_id}}", operation_id="sources-run", response=SourceRunDetails)
 def read_run(request: HttpRequest, collection: str, source_id: int, sync_id: UUID) -> Any:
     """One sync or preview, with what it changed."""
     target = find_collection(request, collection)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
-from ninja import Router, Schema, Status
+from ninja import Schema, Status
 from pydantic import Field, StrictBool
 
-from collections_app.access.auth import ERRORS, BearerAuth, answer, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, answer, find_collection, request_key
 from collections_app.http.fields import DocId, Label, Sha256, accepts
 from collections_app.http.schemas import Request
 from collections_app.http.validation import StrictInt
@@ -83,9 +83,7 @@ class SyncCommitted(Schema):
 
 
 @router.post(
-    "/collections/{collection}/urls",
-    operation_id="documents-fetch",
-    response={200: PlanAnswer, 202: PlanAnswer, **ERRORS},
+    "/collections/{collection}/urls", operation_id="documents-fetch", response={200: PlanAnswer, 202: PlanAnswer}
 )
 def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> Any:
     """Queue addresses to be fetched, one job each. An address that is refused says why and holds up no other.
@@ -106,9 +104,7 @@ def fetch_urls(request: HttpRequest, collection: str, payload: UrlsRequest) -> A
 
 
 @router.post(
-    "/collections/{collection}/s3",
-    operation_id="documents-fetch-s3",
-    response={200: PlanAnswer, 202: PlanAnswer, **ERRORS},
+    "/collections/{collection}/s3", operation_id="documents-fetch-s3", response={200: PlanAnswer, 202: PlanAnswer}
 )
 def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) -> Any:
     """List a prefix of a bucket, and queue what is new or changed there by its ETag, one job per object.
@@ -127,7 +123,7 @@ def fetch_bucket(request: HttpRequest, collection: str, payload: BucketRequest) 
     return _respond(request, payload, submit)
 
 
-@router.post("/collections/{collection}/sync", operation_id="sync-open", response={200: SyncAnswer, **ERRORS})
+@router.post("/collections/{collection}/sync", operation_id="sync-open", response=SyncAnswer)
 def open_folder_sync(request: HttpRequest, collection: str, payload: SyncRequest) -> HttpResponse:
     """Compare a folder by its hashes and open a batch for it. Upload the paths of `send` with it, then commit it.
 
@@ -148,11 +144,7 @@ def open_folder_sync(request: HttpRequest, collection: str, payload: SyncRequest
     return answer(request, produce, SyncAnswer)
 
 
-@router.post(
-    "/collections/{collection}/sync/{batch_id}/commit",
-    operation_id="sync-commit",
-    response={200: SyncCommitted, **ERRORS},
-)
+@router.post("/collections/{collection}/sync/{batch_id}/commit", operation_id="sync-commit", response=SyncCommitted)
 def commit_folder_sync(request: HttpRequest, collection: str, batch_id: str, payload: SyncCommit) -> HttpResponse:
     """Delete the documents that are named, and close the batch. What was changed meanwhile is kept, and told."""
     target = find_collection(request, collection)

@@ -16,7 +16,7 @@ from ninja.files import UploadedFile
 from ninja.params import functions as param
 from pydantic import StrictBool
 
-from collections_app.access.auth import ERRORS, HEADER, BearerAuth, answer, find_collection, request_key
+from collections_app.access.auth import HEADER, BearerAuth, answer, find_collection, request_key
 from collections_app.access.document_access import parse_access, read_access, resolve
 from collections_app.access.permissions import Permission
 from collections_app.documents.api import router  # one address, so one router
@@ -177,7 +177,7 @@ def proposed_totals(totals: dict[str, int]) -> dict[str, int]:
 @router.post(
     "/collections/{collection}/documents",
     operation_id="documents-upload",
-    response={200: PlanAnswer, 202: UploadAnswer, **ERRORS},
+    response={200: PlanAnswer, 202: UploadAnswer},
 )
 def upload_documents(
     request: HttpRequest,
@@ -233,7 +233,7 @@ def upload_documents(
     "/collections/{collection}/uploads/plan",
     operation_id="documents-plan",
     auth=BearerAuth(changes=Permission.READ),
-    response={200: PlanAnswer, **ERRORS},
+    response=PlanAnswer,
 )
 def plan_documents(request: HttpRequest, collection: str, payload: UploadPlanRequest) -> Any:
     """What an upload of files with these hashes would do: new, changed, unchanged, would delete. Writes nothing."""

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 
 from django.db import transaction
 from django.http import HttpRequest
-from ninja import Router, Schema
+from ninja import Schema
 from pydantic import Field, StrictFloat
 
-from collections_app.access.auth import ERRORS, BearerAuth, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.documents.services import get_document
 from collections_app.http.fields import DocId
@@ -164,7 +164,7 @@ SETTINGS = "/collections/{collection}/evaluation"
     "/collections/{collection}/impact",
     operation_id="impact",
     auth=BearerAuth(changes=Permission.READ),
-    response={200: ImpactOut, **ERRORS},
+    response=ImpactOut,
 )
 def tell_impact(request: HttpRequest, collection: str, payload: ImpactRequest) -> Any:
     """What a change would do to the golden questions, from retrieval alone. Changes nothing; a read key may ask."""
@@ -203,14 +203,14 @@ def _propose(collection: Collection, payload: ImpactRequest, golden_set: GoldenS
     return expectations.chunk_switched(collection, payload.doc_id, payload.chunk_index, enabled=enabled)
 
 
-@router.get(SETTINGS, operation_id="evaluation-settings-get", response={200: EvaluationSettings, **ERRORS})
+@router.get(SETTINGS, operation_id="evaluation-settings-get", response=EvaluationSettings)
 def get_settings(request: HttpRequest, collection: str) -> Any:
     """The promotion gate of a collection, and which share of its answers is scored while it serves."""
     target = find_collection(request, collection)
     return {"gate": find_gate(target), "sampling": sampling_of(target.name)}
 
 
-@router.patch(SETTINGS, operation_id="evaluation-settings-update", response={200: EvaluationSettings, **ERRORS})
+@router.patch(SETTINGS, operation_id="evaluation-settings-update", response=EvaluationSettings)
 def update_settings(request: HttpRequest, collection: str, payload: EvaluationChanges) -> Any:
     """Change one of them or both; a gate of null removes it.
 
@@ -229,9 +229,7 @@ def update_settings(request: HttpRequest, collection: str, payload: EvaluationCh
 
 
 @router.get(
-    "/collections/{collection}/golden-expectations",
-    operation_id="golden-expectations",
-    response={200: ExpectationsOut, **ERRORS},
+    "/collections/{collection}/golden-expectations", operation_id="golden-expectations", response=ExpectationsOut
 )
 def list_expectations(request: HttpRequest, collection: str, doc_id: DocId, chunk_index: int | None = None) -> Any:
     """The golden questions that expect a document or a chunk, and what it contributed to answers."""

@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from ninja.params import functions as param
 from pydantic import Discriminator, StrictBool, Tag
 
-from collections_app.access.auth import ERRORS, BearerAuth, answer, check_collection_scope, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, answer, check_collection_scope, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
@@ -220,7 +220,7 @@ def _detailed(experiment: Experiment, by: str) -> dict[str, Any]:
     }
 
 
-@router.post(ALL, operation_id="experiments-create", response={200: EstimateOut, 202: ExperimentOut, **ERRORS})
+@router.post(ALL, operation_id="experiments-create", response={200: EstimateOut, 202: ExperimentOut})
 def create_experiment(request: HttpRequest, payload: ExperimentRequest = PAYLOAD) -> Any:
     """Try a grid of plans, compare embedding models over a sample of a collection, or try a fix of a failure mode.
 
@@ -259,7 +259,7 @@ def _fix_starter(request: HttpRequest, payload: FixRequest) -> Callable[[], Expe
     return partial(starting.try_fix, find_run(payload.base, key.visible), payload.mode, payload.fix, actor=key)
 
 
-@router.get(ALL, operation_id="experiments-list", response={200: ExperimentPage, **ERRORS})
+@router.get(ALL, operation_id="experiments-list", response=ExperimentPage)
 def list_experiments(
     request: HttpRequest,
     kind: Literal["plans", "models", "fix"] | None = None,
@@ -279,7 +279,7 @@ def list_experiments(
     return {"items": [_shown(progress[each.pk]) for each in page.items], "next_cursor": page.next_cursor}
 
 
-@router.get(ONE, operation_id="experiments-get", response={200: ExperimentDetail, **ERRORS})
+@router.get(ONE, operation_id="experiments-get", response=ExperimentDetail)
 def get_experiment(
     request: HttpRequest,
     experiment_id: UUID,
@@ -290,7 +290,7 @@ def get_experiment(
     return _detailed(experiment, find(by).name if by else "")
 
 
-@router.patch(ONE, operation_id="experiments-change", response={200: ExperimentOut, **ERRORS})
+@router.patch(ONE, operation_id="experiments-change", response=ExperimentOut)
 def change_experiment(request: HttpRequest, experiment_id: UUID, payload: ExperimentChange) -> Any:
     """cancelled: end its runs; what they found stays. 409 when all have ended.
 
@@ -324,7 +324,7 @@ def _best_run(experiment: Experiment) -> UUID:
     return run_id
 
 
-@router.delete(ONE, operation_id="experiments-delete", response={200: ExperimentDeleted, **ERRORS})
+@router.delete(ONE, operation_id="experiments-delete", response=ExperimentDeleted)
 def delete_experiment(request: HttpRequest, experiment_id: UUID) -> Any:
     """With its runs and their results. 409 while one of them is under way."""
     lifecycle.delete_experiment(_find(request, experiment_id), request_key(request))

@@ -10,10 +10,9 @@ from uuid import UUID
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext
-from ninja import Router
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, request_key
+from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.errors import ServiceError
@@ -39,9 +38,7 @@ Good = param.Query(None, description="A run in which the question was better; de
 
 
 @router.post(
-    "/evaluation-runs/{run_id}/items/{position}/bisection",
-    operation_id="bisections-create",
-    response={200: OperationOut, **ERRORS},
+    "/evaluation-runs/{run_id}/items/{position}/bisection", operation_id="bisections-create", response=OperationOut
 )
 def bisect_question(request: HttpRequest, run_id: UUID, position: int, good: UUID | None = Good) -> Any:
     """Find the change that broke a question, between an earlier run and this one. Of a large collection it is made in

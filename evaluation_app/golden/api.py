@@ -10,10 +10,9 @@ from uuid import UUID
 
 from django.db import transaction
 from django.http import HttpRequest, HttpResponse
-from ninja import Router
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, answer, check_collection_scope, request_key
+from collections_app.access.auth import BearerAuth, Router, answer, check_collection_scope, request_key
 from collections_app.access.models import CollectionScope
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
@@ -93,7 +92,7 @@ def _state_of(question: GoldenQuestion) -> QuestionState:
 @router.get(
     QUESTIONS,
     operation_id="golden-questions-list",
-    response={200: QuestionList, **ERRORS},
+    response=QuestionList,
     openapi_extra={
         "responses": {
             200: {"content": {kind: {"schema": {"type": "string"}} for kind in ("text/csv", "application/x-ndjson")}}
@@ -123,7 +122,7 @@ def list_questions(
     return {"items": question_states(result, page.items), "next_cursor": page.next_cursor}
 
 
-@router.post(QUESTIONS, operation_id="golden-questions-create", response={201: GoldenQuestionOut, **ERRORS})
+@router.post(QUESTIONS, operation_id="golden-questions-create", response={201: GoldenQuestionOut})
 def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest) -> HttpResponse:
     """Add a question, or with run_id a suggestion out of a stored run: its question, with what it cites as expected
     and without an expected answer unless one is stated. 409 when the set has the question already."""
@@ -154,12 +153,12 @@ def _run(run_id: UUID, scope: CollectionScope) -> QueryRun:
     return run
 
 
-@router.get(QUESTION, operation_id="golden-questions-get", response={200: GoldenQuestionOut, **ERRORS})
+@router.get(QUESTION, operation_id="golden-questions-get", response=GoldenQuestionOut)
 def get_question(request: HttpRequest, golden_set: str, question_id: int) -> Any:
     return _state_of(_question(request, golden_set, question_id))
 
 
-@router.patch(QUESTION, operation_id="golden-questions-update", response={200: GoldenQuestionOut, **ERRORS})
+@router.patch(QUESTION, operation_id="golden-questions-update", response=GoldenQuestionOut)
 def update_question(request: HttpRequest, golden_set: str, question_id: int, payload: QuestionChanges) -> Any:
     """Change the stated fields, or move the question to a place. 409 when another question says the same."""
     question = _question(request, golden_set, question_id)
@@ -167,13 +166,13 @@ def update_question(request: HttpRequest, golden_set: str, question_id: int, pay
     return _state_of(changed)
 
 
-@router.delete(QUESTION, operation_id="golden-questions-delete", response={200: QuestionsCounted, **ERRORS})
+@router.delete(QUESTION, operation_id="golden-questions-delete", response=QuestionsCounted)
 def delete_question(request: HttpRequest, golden_set: str, question_id: int) -> Any:
     question = _question(request, golden_set, question_id)
     return {"count": edits.delete_questions(question.golden_set, [question.pk], actor=request_key(request))}
 
 
-@router.post(SUGGESTIONS, operation_id="golden-suggestions-create", response={201: SuggestOut, **ERRORS})
+@router.post(SUGGESTIONS, operation_id="golden-suggestions-create", response={201: SuggestOut})
 def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> HttpResponse:
     """Let a chat model write questions of documents. No run asks these suggestions before they are accepted."""
     key = request_key(request)
@@ -199,7 +198,7 @@ def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> H
     return answer(request, produce, SuggestOut, status=201)
 
 
-@router.patch(SUGGESTIONS, operation_id="golden-suggestions-change", response={200: SuggestionsChanged, **ERRORS})
+@router.patch(SUGGESTIONS, operation_id="golden-suggestions-change", response=SuggestionsChanged)
 def change_suggestions(request: HttpRequest, golden_set: str, payload: SuggestionChanges) -> Any:
     """Make suggestions questions, or throw them away; how many were. Accepted questions are left alone."""
     result, key = _set(request, golden_set), request_key(request)
@@ -221,7 +220,7 @@ CONTENT_TYPES: dict[str, Format] = {
 @router.post(
     "/golden-sets/{golden_set}/import",
     operation_id="golden-sets-import",
-    response={200: ImportOut, **ERRORS},
+    response=ImportOut,
     openapi_extra={
         "requestBody": {
             "required": True,
@@ -278,7 +277,7 @@ def find_visible(request: HttpRequest, name: str) -> GoldenSet:
     return sets.find_set(name, request_key(request).visible)
 
 
-@router.get(SETS, operation_id="golden-sets-list", response={200: GoldenSetList, **ERRORS})
+@router.get(SETS, operation_id="golden-sets-list", response=GoldenSetList)
 def list_sets(
     request: HttpRequest,
     collection: str | None = None,
@@ -294,7 +293,7 @@ def list_sets(
     return paginate(rows, ("name",), limit=limit, cursor=cursor)
 
 
-@router.post(SETS, operation_id="golden-sets-create", response={201: GoldenSetOut, **ERRORS})
+@router.post(SETS, operation_id="golden-sets-create", response={201: GoldenSetOut})
 def create_set(request: HttpRequest, payload: GoldenSetRequest) -> HttpResponse:
     """Make an empty set over a collection. 409 when the name is taken."""
     key = request_key(request)
@@ -306,12 +305,12 @@ def create_set(request: HttpRequest, payload: GoldenSetRequest) -> HttpResponse:
     return answer(request, produce, GoldenSetOut, status=201)
 
 
-@router.get(SET, operation_id="golden-sets-get", response={200: GoldenSetOut, **ERRORS})
+@router.get(SET, operation_id="golden-sets-get", response=GoldenSetOut)
 def get_set(request: HttpRequest, golden_set: str) -> Any:
     return find_visible(request, golden_set)
 
 
-@router.patch(SET, operation_id="golden-sets-update", response={200: GoldenSetOut, **ERRORS})
+@router.patch(SET, operation_id="golden-sets-update", response=GoldenSetOut)
 def update_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges) -> Any:
     """Rename or describe a set, or state its rubrics and by what its runs are compared; none makes a version. 409 for a
     taken name. version: let it hold what it held then, as a new version."""
@@ -330,13 +329,13 @@ def update_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges)
     return find_visible(request, result.name)
 
 
-@router.delete(SET, operation_id="golden-sets-delete", response={200: GoldenSetDeleted, **ERRORS})
+@router.delete(SET, operation_id="golden-sets-delete", response=GoldenSetDeleted)
 def delete_set(request: HttpRequest, golden_set: str) -> Any:
     """Delete a set with its questions and versions. Evaluation runs stay."""
     return sets.delete_set(find_visible(request, golden_set), actor=request_key(request))
 
 
-@router.get(f"{SET}/versions", operation_id="golden-versions-list", response={200: VersionList, **ERRORS})
+@router.get(f"{SET}/versions", operation_id="golden-versions-list", response=VersionList)
 def list_versions(
     request: HttpRequest, golden_set: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR
 ) -> Any:
@@ -345,7 +344,7 @@ def list_versions(
     return paginate(rows, ("-version",), limit=limit, cursor=cursor)
 
 
-@router.get(f"{SET}/versions/{{version}}", operation_id="golden-versions-get", response={200: VersionDetail, **ERRORS})
+@router.get(f"{SET}/versions/{{version}}", operation_id="golden-versions-get", response=VersionDetail)
 def get_version(request: HttpRequest, golden_set: str, version: int, since: int | None = None) -> Any:
     """One version with the questions that it held, and what changed from the version `since` to it, question by
     question and field by field."""

@@ -7,10 +7,10 @@ from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from pydantic import ConfigDict, StrictBool
 
-from collections_app.access.auth import ERRORS, BearerAuth, request_key
+from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import TextOrEmpty
 from collections_app.http.schemas import Request
@@ -69,7 +69,7 @@ class FeedbackList(Schema):
     "/runs/{run_id}/feedback",
     auth=BearerAuth(changes=Permission.ASK),
     operation_id="runs-feedback-create",
-    response={200: FeedbackOut, **ERRORS},
+    response=FeedbackOut,
 )
 def create_feedback(request: HttpRequest, run_id: UUID, payload: FeedbackIn) -> Any:
     """Say whether an answer is correct, why, and what the right answer is.
@@ -79,7 +79,7 @@ def create_feedback(request: HttpRequest, run_id: UUID, payload: FeedbackIn) -> 
     return give_feedback(find_run(request, run_id), **payload.model_dump(), actor=request_key(request))
 
 
-@router.get("/runs/{run_id}/feedback", operation_id="runs-feedback-list", response={200: FeedbackList, **ERRORS})
+@router.get("/runs/{run_id}/feedback", operation_id="runs-feedback-list", response=FeedbackList)
 def list_feedback(request: HttpRequest, run_id: UUID) -> Any:
     """All feedback on the answer of a run, the newest first."""
     return {"items": feedback_of(find_run(request, run_id).pk)}

@@ -6,10 +6,10 @@ from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
-from ninja import Query, Router, Status
+from ninja import Query, Status
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, answer, check_collection_scope, request_key
+from collections_app.access.auth import BearerAuth, Router, answer, check_collection_scope, request_key
 from collections_app.access.permissions import Permission
 from collections_app.collections.services import get_collection
 from collections_app.http.downloads import Reading, download_response
@@ -42,7 +42,7 @@ ORDER = ("-created_at", "-id")
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
-@router.post(ALL, operation_id="evaluation-runs-create", response={202: EvaluationRunOut, **ERRORS})
+@router.post(ALL, operation_id="evaluation-runs-create", response={202: EvaluationRunOut})
 def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpResponse:
     """Ask every question of a golden set by one plan, in the background. Plan fields are those of a search.
 
@@ -72,7 +72,7 @@ def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpRespo
     return answer(request, produce, EvaluationRunOut, status=202)
 
 
-@router.get(ALL, operation_id="evaluation-runs-list", response={200: EvaluationRunPage, **ERRORS})
+@router.get(ALL, operation_id="evaluation-runs-list", response=EvaluationRunPage)
 def list_runs(
     request: HttpRequest,
     golden_set: str | None = None,
@@ -89,7 +89,7 @@ def list_runs(
     return paginate(filter_stated(listed_runs(key.visible), stated), ORDER, limit=limit, cursor=cursor)
 
 
-@router.get(ONE, operation_id="evaluation-runs-get", response={200: EvaluationRunDetail, **ERRORS})
+@router.get(ONE, operation_id="evaluation-runs-get", response=EvaluationRunDetail)
 def get_run(
     request: HttpRequest,
     run_id: UUID,
@@ -104,7 +104,7 @@ def get_run(
 @router.get(
     f"{ONE}/results",
     operation_id="evaluation-runs-results",
-    response={200: EvaluationItemPage, **ERRORS},
+    response=EvaluationItemPage,
     openapi_extra={"responses": {200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}}},
 )
 def list_results(
@@ -135,7 +135,7 @@ def list_results(
     return page
 
 
-@router.patch(ONE, operation_id="evaluation-runs-change", response={frozenset({200, 202}): EvaluationRunOut, **ERRORS})
+@router.patch(ONE, operation_id="evaluation-runs-change", response={frozenset({200, 202}): EvaluationRunOut})
 def change_run(request: HttpRequest, run_id: UUID, payload: EvaluationRunChange) -> Any:
     """cancelled: end a run after the question that it is at; what it found stays. 409 when it has ended.
 
@@ -148,7 +148,7 @@ def change_run(request: HttpRequest, run_id: UUID, payload: EvaluationRunChange)
     return Status(202, (lifecycle.retry_failed if payload.only_failed else lifecycle.resume_run)(run, key))
 
 
-@router.delete(ONE, operation_id="evaluation-runs-delete", response={200: EvaluationRunDeleted, **ERRORS})
+@router.delete(ONE, operation_id="evaluation-runs-delete", response=EvaluationRunDeleted)
 def delete_run(request: HttpRequest, run_id: UUID) -> Any:
     """With its results. The stored runs of its questions stay. 409 while it is under way."""
     lifecycle.delete_run(_find(request, run_id), request_key(request))

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, check_collection_scope, request_key
+from collections_app.access.auth import BearerAuth, Router, check_collection_scope, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Printable, accepts, between
 from collections_app.http.lists import DEFAULT_LIMIT, filter_stated, paginate
@@ -87,7 +87,7 @@ ORDER = ("-asked_at", "-query_run")
 DEFAULTS = param.Body(default_factory=JudgeRequest)
 
 
-@router.post("/runs/{run_id}/judge", operation_id="runs-judge", response={200: RunScoreOut, **ERRORS})
+@router.post("/runs/{run_id}/judge", operation_id="runs-judge", response=RunScoreOut)
 def judge_one(request: HttpRequest, run_id: UUID, payload: JudgeRequest = DEFAULTS) -> Any:
     """Have a stored run judged now; what was kept of it is replaced. 409 for a run that failed or was turned away."""
     run = find_run(request, run_id)
@@ -95,7 +95,7 @@ def judge_one(request: HttpRequest, run_id: UUID, payload: JudgeRequest = DEFAUL
     return judge_run(run, settings, actor=request_key(request))
 
 
-@router.get("/run-scores", operation_id="run-scores-list", response={200: RunScoreList, **ERRORS})
+@router.get("/run-scores", operation_id="run-scores-list", response=RunScoreList)
 def list_scores(
     request: HttpRequest,
     run_id: UUID | None = param.Query(None, description="only this stored run, with what its judge read and marked"),

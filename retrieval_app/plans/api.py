@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 
-from collections_app.access.auth import ERRORS, BearerAuth, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Name
 from collections_app.http.lists import DEFAULT_LIMIT, paginate
@@ -50,7 +50,7 @@ class PlanDeleted(Schema):
     deleted: int
 
 
-@router.get("/collections/{collection}/plans", operation_id="plans-list", response={200: SavedPlanList, **ERRORS})
+@router.get("/collections/{collection}/plans", operation_id="plans-list", response=SavedPlanList)
 def list_plans(
     request: HttpRequest,
     collection: str,
@@ -62,12 +62,12 @@ def list_plans(
     return paginate(rows, ("name",), limit=limit, cursor=cursor)
 
 
-@router.get("/collections/{collection}/plans/{plan}", operation_id="plans-get", response={200: SavedPlanOut, **ERRORS})
+@router.get("/collections/{collection}/plans/{plan}", operation_id="plans-get", response=SavedPlanOut)
 def get_plan(request: HttpRequest, collection: str, plan: Name) -> Any:
     return services.find_plan(find_collection(request, collection), plan)
 
 
-@router.put("/collections/{collection}/plans/{plan}", operation_id="plans-put", response={200: SavedPlanOut, **ERRORS})
+@router.put("/collections/{collection}/plans/{plan}", operation_id="plans-put", response=SavedPlanOut)
 def put_plan(request: HttpRequest, collection: str, plan: Name, payload: SavedPlanRequest) -> Any:
     """Save a plan under this name, instead of one that has it. Fields that are left out are the server's defaults."""
     target = find_collection(request, collection)
@@ -82,9 +82,7 @@ def put_plan(request: HttpRequest, collection: str, plan: Name, payload: SavedPl
     )
 
 
-@router.patch(
-    "/collections/{collection}/plans/{plan}", operation_id="plans-update", response={200: SavedPlanOut, **ERRORS}
-)
+@router.patch("/collections/{collection}/plans/{plan}", operation_id="plans-update", response=SavedPlanOut)
 def update_plan(request: HttpRequest, collection: str, plan: Name, payload: PlanChanges) -> Any:
     """Rename a plan, describe it, make it the collection's default or not. 409 when the new name is taken."""
     return services.update_plan(
@@ -97,9 +95,7 @@ def update_plan(request: HttpRequest, collection: str, plan: Name, payload: Plan
     )
 
 
-@router.delete(
-    "/collections/{collection}/plans/{plan}", operation_id="plans-delete", response={200: PlanDeleted, **ERRORS}
-)
+@router.delete("/collections/{collection}/plans/{plan}", operation_id="plans-delete", response=PlanDeleted)
 def delete_plan(request: HttpRequest, collection: str, plan: Name) -> Any:
     """Delete a saved plan. Stored runs keep the plan that they were made with."""
     services.delete_plan(find_collection(request, collection), plan, actor=request_key(request))
@@ -136,13 +132,13 @@ class CalibrationDeleted(Schema):
     deleted: int
 
 
-@corrective_router.get(PATH, operation_id="calibration-get", response={200: CalibrationOut, **ERRORS})
+@corrective_router.get(PATH, operation_id="calibration-get", response=CalibrationOut)
 def get_calibration(request: HttpRequest, collection: str) -> Any:
     """404 for a collection that is not calibrated."""
     return _find(find_collection(request, collection))
 
 
-@corrective_router.patch(PATH, operation_id="calibration-update", response={200: CalibrationOut, **ERRORS})
+@corrective_router.patch(PATH, operation_id="calibration-update", response=CalibrationOut)
 def update_calibration(request: HttpRequest, collection: str, payload: CalibrationChanges) -> Any:
     """Let answers take the corrective step, or not."""
     target = find_collection(request, collection)
@@ -150,7 +146,7 @@ def update_calibration(request: HttpRequest, collection: str, payload: Calibrati
     return switch_corrective(target, payload.corrects, actor=request_key(request))
 
 
-@corrective_router.delete(PATH, operation_id="calibration-delete", response={200: CalibrationDeleted, **ERRORS})
+@corrective_router.delete(PATH, operation_id="calibration-delete", response=CalibrationDeleted)
 def delete_calibration(request: HttpRequest, collection: str) -> Any:
     """Remove it. Stored runs keep what was stated of them."""
     return {"deleted": int(forget_calibration(find_collection(request, collection), actor=request_key(request)))}

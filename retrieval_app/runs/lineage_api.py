@@ -8,10 +8,10 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Field, Router, Schema
+from ninja import Field, Schema
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, find_collection
+from collections_app.access.auth import BearerAuth, Router, find_collection
 from collections_app.chunks.document_snapshot import find_chunk
 from collections_app.documents.services import get_document
 from collections_app.errors import ServiceError
@@ -67,9 +67,7 @@ class DocumentCounts(Schema):
 
 
 @router.get(
-    "/collections/{collection}/retrieved",
-    operation_id="documents-runs",
-    response={200: RetrievedList | DocumentCounts, **ERRORS},
+    "/collections/{collection}/retrieved", operation_id="documents-runs", response=RetrievedList | DocumentCounts
 )
 def list_runs_of_document(
     request: HttpRequest,
@@ -114,9 +112,7 @@ class NeverRetrievedPage(Schema):
 
 
 @unretrieved_router.get(
-    "/collections/{collection}/never-retrieved",
-    operation_id="collections-never-retrieved",
-    response={200: NeverRetrievedPage, **ERRORS},
+    "/collections/{collection}/never-retrieved", operation_id="collections-never-retrieved", response=NeverRetrievedPage
 )
 def unretrieved_documents(
     request: HttpRequest,

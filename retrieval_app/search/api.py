@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal, TypeVar
 from uuid import UUID
 
 from django.http import HttpRequest, HttpResponse, JsonResponse, StreamingHttpResponse
-from ninja import Field, Query, Router
+from ninja import Field, Query
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, check_collection_scope, find_collection, request_key
+from collections_app.access.auth import BearerAuth, Router, check_collection_scope, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, accepts
@@ -141,7 +141,7 @@ router.add_router("", corrective_router)
 
 @router.post(
     "/collections/{collection}/search",
-    response={200: SearchResponse, **ERRORS},
+    response=SearchResponse,
     operation_id="collections-search",
     tags=["search"],
     summary="Find the best chunks of a collection",
@@ -153,7 +153,7 @@ def search_collection(request: HttpRequest, collection: str, payload: SearchRequ
 
 @router.post(
     "/collections/{collection}/ask",
-    response={200: AskResponse, **ERRORS},
+    response=AskResponse,
     operation_id="collections-ask",
     tags=["search"],
     summary="Answer a question from a collection, with checked citations",
@@ -171,7 +171,7 @@ def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -
 
 @router.get(
     "/runs",
-    response={200: RunList, **ERRORS},
+    response=RunList,
     operation_id="runs-list",
     tags=["runs"],
     summary="Stored queries, newest first",
@@ -199,7 +199,7 @@ def list_runs(
 
 @router.get(
     "/runs/{run_id}",
-    response={200: Run, **ERRORS},
+    response=Run,
     operation_id="runs-get",
     tags=["runs"],
     summary="One stored query, with the minimal logging fields",
@@ -210,7 +210,7 @@ def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 @router.get(
     "/runs/{run_id}/receipt",
-    response={200: Receipt, **ERRORS},
+    response=Receipt,
     operation_id="runs-receipt",
     tags=["runs"],
     summary="A signed record of a stored query",
@@ -222,7 +222,7 @@ def get_receipt(request: HttpRequest, run_id: UUID) -> HttpResponse:
 
 @router.get(
     "/receipt-key",
-    response={200: ReceiptKey, **ERRORS},
+    response=ReceiptKey,
     operation_id="receipt-key-get",
     tags=["runs"],
     summary="The public key that receipts are verified with",
@@ -233,7 +233,7 @@ def get_receipt_key(request: HttpRequest) -> HttpResponse:
 
 @router.post(
     "/runs/{run_id}/replay",
-    response={200: Replay, **ERRORS},
+    response=Replay,
     operation_id="runs-replay",
     tags=["runs"],
     summary="Run a stored plan and question again, and compare the rankings",

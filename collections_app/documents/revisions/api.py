@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest
-from ninja import Router
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, find_collection
+from collections_app.access.auth import BearerAuth, Router, find_collection
 from collections_app.documents.revisions import services as service
 from collections_app.documents.revisions.services import compare_revisions
 from collections_app.documents.schemas import (
@@ -32,7 +31,7 @@ def _document(request: HttpRequest, collection: str, doc_id: str) -> Document:
     return get_document(find_collection(request, collection), doc_id)
 
 
-@router.get(REVISIONS, operation_id="revisions-list", response={200: RevisionPage, **ERRORS})
+@router.get(REVISIONS, operation_id="revisions-list", response=RevisionPage)
 def list_revisions(
     request: HttpRequest,
     collection: str,
@@ -48,7 +47,7 @@ def list_revisions(
     return {"items": [*present, *page.items], "next_cursor": page.next_cursor}
 
 
-@router.get(f"{REVISIONS}/{{int:number}}", operation_id="revisions-get", response={200: RevisionDetail, **ERRORS})
+@router.get(f"{REVISIONS}/{{int:number}}", operation_id="revisions-get", response=RevisionDetail)
 def get_revision(request: HttpRequest, collection: str, number: int, doc_id: DocId = DOC_ID) -> Any:
     """One revision with its text."""
     document = _document(request, collection, doc_id)
@@ -62,9 +61,7 @@ def get_revision(request: HttpRequest, collection: str, number: int, doc_id: Doc
     return revision
 
 
-@router.get(
-    f"{REVISIONS}/{{int:number}}/diff", operation_id="revisions-diff", response={200: DifferenceAnswer, **ERRORS}
-)
+@router.get(f"{REVISIONS}/{{int:number}}/diff", operation_id="revisions-diff", response=DifferenceAnswer)
 def compare(
     request: HttpRequest,
     collection: str,

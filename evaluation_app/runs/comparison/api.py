@@ -8,10 +8,10 @@ from typing import Any, Literal
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Field, Query, Router, Schema
+from ninja import Field, Query, Schema
 from ninja.params import functions as param
 
-from collections_app.access.auth import ERRORS, BearerAuth, request_key
+from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.http.lists import DEFAULT_LIMIT, Page, cut_page
@@ -176,7 +176,7 @@ class Answer:
     questions: Page[Any]
 
 
-@router.get("/comparisons", operation_id="comparisons-get", response={200: ComparisonOut, **ERRORS})
+@router.get("/comparisons", operation_id="comparisons-get", response=ComparisonOut)
 def get_comparison(
     request: HttpRequest,
     filters: Query[QuestionFilters],

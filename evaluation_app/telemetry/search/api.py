@@ -10,11 +10,11 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from django.http import HttpRequest
-from ninja import Query, Router, Schema
+from ninja import Query, Schema
 from ninja.params import functions as param
 from pydantic import Field
 
-from collections_app.access.auth import ERRORS, BearerAuth, check_collection_scope, request_key
+from collections_app.access.auth import BearerAuth, Router, check_collection_scope, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts
@@ -100,10 +100,7 @@ router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
 
 
 @router.get(
-    "/spans",
-    response={200: SpanPageAnswer, **ERRORS},
-    operation_id="spans-list",
-    summary="Spans that match a filter, newest first",
+    "/spans", response=SpanPageAnswer, operation_id="spans-list", summary="Spans that match a filter, newest first"
 )
 def list_spans(
     request: HttpRequest,
@@ -128,10 +125,7 @@ def list_spans(
 
 
 @router.get(
-    "/traces/{trace_id}",
-    response={200: TraceAnswer, **ERRORS},
-    operation_id="traces-get",
-    summary="A whole trace: its spans, by start",
+    "/traces/{trace_id}", response=TraceAnswer, operation_id="traces-get", summary="A whole trace: its spans, by start"
 )
 def get_trace(request: HttpRequest, trace_id: str) -> dict[str, Any]:
     """Spans are written in batches: a trace that is under way or has just ended may be without some for a second."""
