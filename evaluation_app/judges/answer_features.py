@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import tomllib
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
@@ -29,49 +31,8 @@ OPPOSITES = (
 OPPOSITE = {one: other for pair in OPPOSITES for one, other in (pair, pair[::-1])}
 WORD = re.compile(r"\w+")
 
-SUPPORT_NAMES = (
-    "cosine_best",
-    "cosine_best_three",
-    "question_cosine",
-    "words_in_context",
-    "words_in_context_or_question",
-    "words_in_best_sentence",
-    "words_in_nearest_three",
-    "words_in_nearest",
-    "pairs_in_context",
-    "unknown_numbers",
-    "numbers_not_beside",
-    "has_number",
-    "unknown_names",
-    "share_of_unknown_names",
-    "unknown_words",
-    "weighted_words_in_context",
-    "negates",
-    "negation_differs",
-    "refuses",
-    "words",
-    "is_short",
-    "place",
-    "is_last",
-    "is_first",
-    "sentences",
-    "context_question_best",
-    "announces",
-)
-# Where what the sentence states stands together in the context; `best` shares are those of its words in a sentence.
-FACT_NAMES = (
-    "names_not_beside",
-    "number_behind_best",
-    "name_behind_best",
-    "word_behind_best",
-    "rare_word_behind_best",
-    "word_support",
-    "words_not_beside",
-    "negations_differ",
-    "opposite_beside",
-    "all_words_in_best_sentence",
-    "pairs_in_best_sentence",
-)
+COLUMNS: dict[str, list[str]] = tomllib.loads(Path(__file__).with_name("columns.toml").read_text(encoding="utf-8"))
+SUPPORT_NAMES, FACT_NAMES = tuple(COLUMNS["support"]), tuple(COLUMNS["fact"])
 ANSWER_NAMES = SUPPORT_NAMES + FACT_NAMES
 
 

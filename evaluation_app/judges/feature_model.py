@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from evaluation_app.judges.answer_features import ANSWER_NAMES, SUPPORT_NAMES
+from evaluation_app.judges.answer_features import ANSWER_NAMES, COLUMNS, SUPPORT_NAMES
 from evaluation_app.judges.estimates import Spread
 from evaluation_app.judges.features import CONTEXT_NAMES, Features
 from evaluation_app.judges.support_model import THRESHOLD
@@ -146,18 +146,7 @@ HEADS = ("relevant", "utilized", "both")
 SURE = 1e-4  # probabilities are kept this far from 0 and 1 before their logit is taken
 LIKELY = 0.3
 ALTERED_FROM = 1.0  # the logit from which on a changed fact counts; below, natural answers would be ranked worse
-SECOND_NAMES = (
-    "own",
-    "case_mean",
-    "case_best",
-    "case_spread",
-    "case_share_likely",
-    "document_mean",
-    "document_best",
-    "before",
-    "after",
-    "sentences",
-)
+SECOND_NAMES = tuple(COLUMNS["second"])
 # Of a case: what the heads expect, as logits, and columns of CONTEXT_NAMES that are the same for all its sentences.
 OF_CASE = (
     "answer_refuses",

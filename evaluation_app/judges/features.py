@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from evaluation_app.judges.answer_features import answer_table
+from evaluation_app.judges.answer_features import COLUMNS, answer_table
 from evaluation_app.judges.protocol import SHORT_WORDS, Case, Numbers, Reading, share_in
 from evaluation_app.judges.refutations import Refutation, refute
 from retrieval_app.answers.refusals import holds_refusal
@@ -68,52 +68,7 @@ def _addressed(reading: Reading) -> float:
     return MEANING * meaning + (1 - MEANING) * share_in(question_words, message) if question_words else meaning
 
 
-CONTEXT_NAMES = (
-    # with the question
-    "question_cosine",
-    "question_rank",
-    "question_behind_best",
-    "question_bm25",
-    "question_bm25_behind_best",
-    "document_best",
-    "document_mean",
-    "document_cosine",
-    "document_best_behind",
-    "document_cosine_behind",
-    "before_question_cosine",
-    "after_question_cosine",
-    "question_best",
-    "question_mean",
-    # place and size
-    "opens_document",
-    "place",
-    "sentences",
-    "documents",
-    "words",
-    "is_short",
-    # with the answer
-    "answer_cosine",
-    "answer_rank",
-    "answer_behind_best",
-    "words_in_answer",
-    "covers_answer",
-    "jaccard_answer",
-    "document_answer_best",
-    "document_answer_behind",
-    "before_answer_cosine",
-    "after_answer_cosine",
-    "answer_sentences",
-    "answer_refuses",
-    "answer_words",
-    "answer_question_cosine",
-    # joint
-    "question_and_answer",
-    "near_best_question",
-    "near_best_answer",
-    "near_best_document",
-    "near_best_document_answer",
-    "one_in_sentences",
-)
+CONTEXT_NAMES = tuple(COLUMNS["context"])
 NEAR = 8.0  # how fast nearness to the best one falls: exp(-NEAR * cosine behind it)
 
 
@@ -125,8 +80,7 @@ def context_table(reading: Reading) -> Numbers:
     documents = reading.documents
     cosines = reading.vectors @ reading.question_vector
     best, means = _per_document(cosines, documents)
-    centres = _unit_rows(_sum_rows(reading.vectors, documents))
-    centre_cosines = centres @ reading.question_vector
+    centre_cosines = _unit_rows(_sum_rows(reading.vectors, documents)) @ reading.question_vector
     bm25 = _bm25(reading)
     closest = (reading.vectors @ reading.answer_vectors.T).max(axis=1) if reading.answer else np.zeros(number)
     answer_best, _ = _per_document(closest, documents)

@@ -172,9 +172,7 @@ class _SpanFacts:
             into.missing.append((self.trace_id, self.span_id))
 
     def _holders(self, into: Tally) -> list[Attributes]:
-        if not into.event:
-            return [self.attributes]
-        return [match for name, match in self.events if name == into.event]
+        return [self.attributes] if not into.event else [match for name, match in self.events if name == into.event]
 
     def _applies(self, into: Tally, *, has_events: bool) -> bool:
         """An event's rows apply to spans that have one, and those of documents wherever some were found."""

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -29,35 +31,9 @@ INFERENCE = "model_inference"
 RETRIEVAL = "data_retrieval"
 FINDING = "security_finding"
 
-EVENT_CONTROLS: Mapping[str, Mapping[str, Mapping[str, list[str]]]] = {
-    INFERENCE: {
-        "nist_ai_rmf": {"controls": ["MAP-1.1", "MEASURE-2.5"]},
-        "mitre_atlas": {"techniques": ["AML.T0040"]},
-        "iso_42001": {"controls": ["6.1.4", "8.4"]},
-        "eu_ai_act": {"articles": ["Art.13", "Art.15"]},
-        "soc2": {"controls": ["CC6.1"]},
-        "gdpr": {"articles": ["Art.5", "Art.22"]},
-        "ccpa": {"sections": ["1798.100"]},
-    },
-    RETRIEVAL: {
-        "nist_ai_rmf": {"controls": ["MAP-1.5", "MEASURE-2.7"]},
-        "mitre_atlas": {"techniques": ["AML.T0025"]},
-        "iso_42001": {"controls": ["A.7.4"]},
-        "eu_ai_act": {"articles": ["Art.10"]},
-        "soc2": {"controls": ["CC6.1"]},
-        "gdpr": {"articles": ["Art.5", "Art.6"]},
-        "ccpa": {"sections": ["1798.100"]},
-    },
-    FINDING: {
-        "nist_ai_rmf": {"controls": ["MANAGE-2.4", "MANAGE-4.1"]},
-        "mitre_atlas": {"techniques": ["AML.T0051"]},
-        "iso_42001": {"controls": ["6.1.2", "A.6.2.4"]},
-        "eu_ai_act": {"articles": ["Art.9", "Art.62"]},
-        "soc2": {"controls": ["CC7.2", "CC7.3"]},
-        "gdpr": {"articles": ["Art.32", "Art.33"]},
-        "ccpa": {"sections": ["1798.150"]},
-    },
-}
+EVENT_CONTROLS: Mapping[str, Mapping[str, Mapping[str, list[str]]]] = tomllib.loads(
+    Path(__file__).with_name("event_controls.toml").read_text(encoding="utf-8")
+)
 Event = dict[str, Any]
 
 VERSION = "1.1.0"
@@ -223,20 +199,12 @@ INFERENCE_CLASS = EventClass(
 )
 OPERATIONS = {"chat": 1, "text_completion": 2, "embeddings": 3}
 NO_REASON = "not_applicable"  # an embeddings call has no finish reason
-PARAMETERS = {
-    telemetry.REQUEST_MAX_TOKENS: "max_tokens",
-    telemetry.REQUEST_TEMPERATURE: "temperature",
-    telemetry.REQUEST_TOP_P: "top_p",
-    telemetry.REQUEST_TOP_K: "top_k",
-    telemetry.REQUEST_STOP_SEQUENCES: "stop_sequences",
-    telemetry.REQUEST_FREQUENCY_PENALTY: "frequency_penalty",
-    telemetry.REQUEST_PRESENCE_PENALTY: "presence_penalty",
-    telemetry.REQUEST_SEED: "seed",
-    telemetry.REQUEST_TOOL_CHOICE: "tool_choice",
-    telemetry.REQUEST_RESPONSE_FORMAT: "response_format",
-    telemetry.REQUEST_ENCODING_FORMAT: "encoding_format",
-    telemetry.REQUEST_DIMENSIONS: "dimensions",
-}
+PARAMETERS = (
+    telemetry.REQUEST_MAX_TOKENS, telemetry.REQUEST_TEMPERATURE, telemetry.REQUEST_TOP_P, telemetry.REQUEST_TOP_K,
+    telemetry.REQUEST_STOP_SEQUENCES, telemetry.REQUEST_FREQUENCY_PENALTY, telemetry.REQUEST_PRESENCE_PENALTY,
+    telemetry.REQUEST_SEED, telemetry.REQUEST_TOOL_CHOICE, telemetry.REQUEST_RESPONSE_FORMAT,
+    telemetry.REQUEST_ENCODING_FORMAT, telemetry.REQUEST_DIMENSIONS,
+)  # fmt: skip
 
 
 def inference_event(record: SpanRecord, context: RunContext) -> Event:
@@ -274,7 +242,7 @@ def inference_event(record: SpanRecord, context: RunContext) -> Event:
 def _model(record: SpanRecord, operation: str) -> dict[str, Any]:
     attributes = record.attributes
     model = str(attributes.get(telemetry.REQUEST_MODEL) or "unknown")
-    parameters = {short: attributes[name] for name, short in PARAMETERS.items() if attributes.get(name) is not None}
+    parameters = {name.rpartition(".")[2]: attributes[name] for name in PARAMETERS if attributes.get(name) is not None}
     return {
         "model_id": model,
         "name": model,
@@ -387,6 +355,7 @@ def retrieval_event(record: SpanRecord, context: RunContext) -> Event:
     stage = record.name.partition(" ")[0]
     event = base_event(record, context, RETRIEVAL_CLASS, activity_of(record, context))
     facts = _rerank_facts(record) if stage == telemetry.RERANK else _stage_facts(record, context, stage)
+    # that of the root is the last stage reached; a stage is named by itself
     event |= {
         "database_name": str(find_value(record, context, telemetry.RETRIEVE_DATABASE) or telemetry.DATABASE),
         "database_type": str(record.attributes.get(telemetry.DB_SYSTEM_NAME) or DATABASE_TYPE),
@@ -395,7 +364,7 @@ def retrieval_event(record: SpanRecord, context: RunContext) -> Event:
         "embedding_model": find_value(record, context, telemetry.QUERY_EMBEDDING_MODEL),
         "embedding_dimensions": find_value(record, context, telemetry.QUERY_EMBEDDING_DIMENSIONS),
         "pipeline_name": find_value(record, context, telemetry.PIPELINE_NAME) or record.collection or None,
-        "pipeline_stage": _stage_name(record, stage),
+        "pipeline_stage": str(record.attributes.get(telemetry.PIPELINE_STAGE) or stage.removeprefix("rag.")),
         "index": find_value(record, context, telemetry.RETRIEVE_INDEX) or record.collection or None,
         "quality_scores": _quality(record, context),
         "risk_score": number(record.attributes, telemetry.SECURITY_RISK_SCORE),
@@ -459,11 +428,6 @@ def _rerank_facts(record: SpanRecord) -> dict[str, Any]:
         "min_score": min(scores, default=None),
         "max_score": max(scores, default=None),
     }
-
-
-def _stage_name(record: SpanRecord, stage: str) -> str:
-    """That of the root is the last stage reached; a stage is named by itself."""
-    return str(record.attributes.get(telemetry.PIPELINE_STAGE) or stage.removeprefix("rag."))
 
 
 def _quality(record: SpanRecord, context: RunContext) -> dict[str, float] | None:
