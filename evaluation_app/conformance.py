@@ -87,9 +87,7 @@ def read_versions() -> Versions:
 def request_run(actor: services.Actor) -> Operation:
     """A new run that a worker makes; the one under way when there is one."""
     newest = last_operation(CONFORMANCE)
-    if newest is not None and newest.is_running:
-        return newest
-    return request_operation(CONFORMANCE, "", {}, actor=actor)
+    return newest if newest is not None and newest.is_running else request_operation(CONFORMANCE, "", {}, actor=actor)
 
 
 def run_now(actor: services.Actor = None) -> Operation:

@@ -72,8 +72,7 @@ def run_search(options: Options) -> Answer:
     request = QueryRequest(
         collection, options["query"], chosen.plan, "cli", plan_name=chosen.name, as_of=options["as_of"]
     )
-    run = retrieval_services.search(request)
-    return body_of(SearchResponse.from_orm(run))
+    return body_of(SearchResponse.from_orm(retrieval_services.search(request)))
 
 
 def run_ask(options: Options) -> Answer:
@@ -82,8 +81,7 @@ def run_ask(options: Options) -> Answer:
         collection, options["query"], chosen.plan, "cli", plan_name=chosen.name, as_of=options["as_of"],
         llm_model=options["llm_model"], corrective=options["corrective"],
     )  # fmt: skip
-    run = retrieval_services.ask(request)
-    return body_of(AskResponse.from_orm(run))
+    return body_of(AskResponse.from_orm(retrieval_services.ask(request)))
 
 
 def _choose_plan(options: Options) -> tuple[Collection, ChosenPlan]:

@@ -221,8 +221,7 @@ def log_scale(values: Sequence[float]) -> Scale:
     if not above:
         return Scale(1.0, 10.0, (1.0, 10.0), HEIGHT, HEAD, log=True)
     first = math.floor(math.log10(min(above)) + 1e-9)
-    last = math.log10(max(above))
-    power = 10.0 ** math.floor(last + 1e-9)
+    power = 10.0 ** math.floor(math.log10(max(above)) + 1e-9)
     high = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= max(above) * 0.999)
     high = max(high, 2 * 10.0**first)
     decades = range(first, math.floor(math.log10(high) + 1e-9) + 1)

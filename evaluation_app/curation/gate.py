@@ -148,7 +148,15 @@ def ask_gate(collection: Collection, index_version: IndexVersion, alive: Callabl
     gate = find_gate(collection)
     if gate is None:
         return None
-    head = _head(gate, collection)
+    head = {
+        "set": gate.golden_set.name if gate.golden_set else gate.set_name,
+        "set_id": gate.golden_set_id,
+        "set_version": gate.golden_set.version if gate.golden_set else None,
+        "measure": f"{gate.measure}@{gate.k}",
+        "margin": gate.margin,
+        "compared_with": collection.index_version,
+        "asked_at": timezone.now().isoformat(),
+    }
     golden_set = gate.golden_set
     if golden_set is None:
         return Verdict(False, head | {"reason": f"its test set {gate.set_name!r} was deleted, nothing was tested"})
@@ -204,18 +212,6 @@ def _rankings(
 def _fitting(plan: RetrievePlan, store: Store) -> RetrievePlan:
     """The plan, without the lexical list where the index version keeps none."""
     return plan if store.collection.hybrid_enabled or plan.mode == "vector" else replace(plan, mode="vector")
-
-
-def _head(gate: PromotionGate, collection: Collection) -> dict[str, Any]:
-    return {
-        "set": gate.golden_set.name if gate.golden_set else gate.set_name,
-        "set_id": gate.golden_set_id,
-        "set_version": gate.golden_set.version if gate.golden_set else None,
-        "measure": f"{gate.measure}@{gate.k}",
-        "margin": gate.margin,
-        "compared_with": collection.index_version,
-        "asked_at": timezone.now().isoformat(),
-    }
 
 
 def _verdict(

@@ -70,9 +70,10 @@ def show_impact(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     query = _given(request)
     long = query.get("long") == "1"
+    # the same fields for a form that asks again
     context: dict[str, Any] = {
         "collection": collection,
-        "given": _kept(query),
+        "given": [(name, value) for name in query if name != "long" for value in query.getlist(name)],
         "word": WORDS.get(_wanted(query), ""),
         "part_id": request.htmx.target if is_part(request, PARTS) else IDS[0],
     }
@@ -112,11 +113,6 @@ def _wanted(query: QueryDict) -> str:
     return query.get("impact") or query.get("action") or ""
 
 
-def _kept(query: QueryDict) -> list[tuple[str, str]]:
-    """The same fields for a form that asks again."""
-    return [(name, value) for name in query if name != "long" for value in query.getlist(name)]
-
-
 def _proposal(collection: Collection, query: QueryDict, *, budget_s: float) -> ProposedChange:
     requested = _wanted(query)
     if requested in expectations.DOCUMENT_ACTIONS:
@@ -127,7 +123,11 @@ def _proposal(collection: Collection, query: QueryDict, *, budget_s: float) -> P
     if requested in ("disable-chunk", "enable-chunk"):
         return expectations.chunk_switched(collection, doc_id, _index(query), enabled=requested == "enable-chunk")
     if requested == "policy":
-        explicit = _policy(query)
+        form = PolicyForm({name: query[name] for name in POLICY_FIELDS if query.get(name)})
+        if not form.is_valid():
+            name, errors = next(iter(form.errors.items()))
+            raise InvalidInput(str(errors[0]), field=name)
+        explicit = form.chunk_policy()
         if doc_id:
             return expectations.document_policy_changed(collection, doc_id, explicit)
         return expectations.policy_changed(collection, explicit, budget_s=budget_s)
@@ -139,14 +139,6 @@ def _index(query: QueryDict) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 10):
         raise InvalidInput(f"index must be the number of a chunk, not {text!r}", field="index")
     return int(text)
-
-
-def _policy(query: QueryDict) -> dict[str, Any]:
-    form = PolicyForm({name: query[name] for name in POLICY_FIELDS if query.get(name)})
-    if not form.is_valid():
-        name, errors = next(iter(form.errors.items()))
-        raise InvalidInput(str(errors[0]), field=name)
-    return form.chunk_policy()
 
 
 def _shown(impact: Impact, *, is_part: bool) -> dict[str, Any]:

@@ -81,8 +81,7 @@ def latest_of(collection_names: Sequence[str] | None = None) -> list[Latest]:
     """
     if collection_names is None:
         collection_names = list(GoldenSet.objects.values_list("collection_name", flat=True).distinct())
-    known = servings(collection_names).values()
-    rows = serving_runs(known).filter(state=EvaluationRun.State.SUCCEEDED)
+    rows = serving_runs(servings(collection_names).values()).filter(state=EvaluationRun.State.SUCCEEDED)
     newest = rows.order_by("collection_name", "set_name", "-created_at", "-id").distinct("collection_name", "set_name")
     runs = EvaluationRun.objects.filter(pk__in=newest.values("pk")).select_related("golden_set__baseline")
     return [_read(run) for run in runs.order_by("-created_at", "-id")[:LATEST_SHOWN]]

@@ -286,8 +286,7 @@ def get_experiment(
     by: str = param.Query("", description="Rank plans by this measure instead of the experiment's own"),
 ) -> Any:
     """An experiment with what was found so far."""
-    experiment = _find(request, experiment_id)
-    return _detailed(experiment, find(by).name if by else "")
+    return _detailed(_find(request, experiment_id), find(by).name if by else "")
 
 
 @router.patch(ONE, operation_id="experiments-change", response=ExperimentOut)

@@ -184,9 +184,7 @@ class TrialEmbedder:
         return self.inner.count_tokens(text)
 
     def _rounded(self, vector: Vector) -> Vector:
-        if not self.is_half:
-            return vector
-        return cast(Vector, np.asarray(vector, dtype=np.float16).astype(np.float32))
+        return cast(Vector, np.asarray(vector, dtype=np.float16).astype(np.float32)) if self.is_half else vector
 
 
 def wait_for(ask: Callable[[], T]) -> T:

@@ -221,8 +221,7 @@ def new_plans(request: PageRequest) -> HttpResponse:
     The form first shows what it would try and take, then starts it.
     """
     template = "evaluation/experiments/new_plans.html"
-    live = Collection.objects.live().values("name")
-    sets = list(GoldenSet.objects.filter(collection_name__in=live))
+    sets = list(GoldenSet.objects.filter(collection_name__in=Collection.objects.live().values("name")))
     requested = request.GET.get("set", "")
     try:
         chosen = set_named(sets, requested) if requested else next(iter(sets), None)

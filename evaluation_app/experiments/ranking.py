@@ -154,7 +154,7 @@ class _Table:
 
     def __init__(self, rows: Sequence[Row], draws: Draws) -> None:
         self.rows, self.draws = rows, draws
-        self.scored = [_scored(row) for row in rows]
+        self.scored = [{position for position, (score, _) in row.items() if score.is_scored} for row in rows]
         self.shared = sorted(set.intersection(*self.scored)) if rows else []
         weights = [rows[0][position][1] for position in self.shared] if rows else []
         values = np.array([[row[position][0].value for row in rows] for position in self.shared], dtype=np.float64)
@@ -214,10 +214,6 @@ def _pairs(before: Row, after: Row) -> list[tuple[float, float, float]]:
         if old.value is not None and new.value is not None:
             result.append((old.value, new.value, weight))
     return result
-
-
-def _scored(row: Row) -> set[int]:
-    return {position for position, (score, _) in row.items() if score.is_scored}
 
 
 @dataclass(frozen=True, slots=True)

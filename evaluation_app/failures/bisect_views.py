@@ -45,8 +45,7 @@ def bisect_question(request: HttpRequest, run_id: UUID, position: int, good: UUI
     the background (state running): ask for the operation. 409 where the question was not better before."""
     key = request_key(request)
     bad = find_item(find_run(run_id, key.visible), position)
-    better = find_good(bad, find_run(good, key.visible) if good else None)
-    return request_bisection(better, bad, key)
+    return request_bisection(find_good(bad, find_run(good, key.visible) if good else None), bad, key)
 
 
 @needs(READ, EVALUATE, methods="GET POST")

@@ -215,8 +215,7 @@ def bisect_item(good: EvaluationItem, bad: EvaluationItem) -> Bisection:
     Raises EmbedderError and RerankerError of the models that the plans need.
     """
     measure = choose_measure(good, bad)
-    collection = get_collection(bad.run.collection_name)
-    return _Search(collection, good, bad, measure).run()
+    return _Search(get_collection(bad.run.collection_name), good, bad, measure).run()
 
 
 def choose_measure(good: EvaluationItem, bad: EvaluationItem) -> str:

@@ -181,9 +181,7 @@ def context_change(before: tuple[RetrievePlan, RunSettings], after: tuple[Retrie
 
 def has_changed(run: EvaluationRun) -> bool:
     """Whether the run's set asks other questions now than it did then."""
-    if run.golden_set is None:
-        return True
-    return current_digest(run.golden_set) != run.set_digest
+    return run.golden_set is None or current_digest(run.golden_set) != run.set_digest
 
 
 def changed_fields(

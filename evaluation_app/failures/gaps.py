@@ -140,8 +140,7 @@ def find_gaps(collection: Collection, *, days: int, dismissed: bool = False) -> 
 
     A question is dismissed until it is asked again.
     """
-    since = timezone.now() - timedelta(days=days)
-    questions = _read_questions(collection, since)
+    questions = _read_questions(collection, timezone.now() - timedelta(days=days))
     gone = dict(GapDismissal.objects.filter(collection=collection).values_list("digest", "dismissed_at"))
     chosen = [each for each in questions if _is_dismissed(each, gone) == dismissed]
     chosen.sort(key=_order)

@@ -78,7 +78,14 @@ def board(request: PageRequest) -> HttpResponse:
     run = _chosen_run(request.GET, sets)
     context: dict[str, Any] = {"tab": "board", "sets": sets, "run": run}
     if run is not None:
-        filters = _filters(request.GET)
+        query = request.GET
+        show, mode = query.get("show", ""), query.get("mode", "")
+        filters = Filters(
+            category=query.get("category", ""),
+            assignee=query.get("assignee", ""),
+            show=show if show in SHOWS else SHOWS[0],
+            mode=mode if mode in stored_table().modes else "",
+        )
         shown = read_board(run, filters, per_column=ALL_OF_ONE if filters.mode else SHOWN_PER_COLUMN)
         context |= {
             "board": shown,
@@ -170,16 +177,6 @@ def _chosen_set(requested: str, sets: list[GoldenSet]) -> GoldenSet | None:
     if requested not in known:
         raise Http404(f"no test set {requested!r} has an evaluation run")
     return known[requested]
-
-
-def _filters(query: QueryDict) -> Filters:
-    show, mode = query.get("show", ""), query.get("mode", "")
-    return Filters(
-        category=query.get("category", ""),
-        assignee=query.get("assignee", ""),
-        show=show if show in SHOWS else SHOWS[0],
-        mode=mode if mode in stored_table().modes else "",
-    )
 
 
 def _query(run: EvaluationRun, filters: Filters) -> str:

@@ -356,7 +356,10 @@ def _value(name: str, text: str) -> Any:
     if name == "thresholds":
         return read_thresholds(text)
     if name in TRUTHS:
-        return _read_truth(name, text)
+        message = text.strip().lower()
+        if message not in TRUE + FALSE:
+            raise InvalidInput(f"{name} must be true or false, not {text.strip()!r}")
+        return message in TRUE
     return text
 
 
@@ -395,13 +398,6 @@ def _number(name: str, text: str) -> float:
         return float(text)
     except ValueError:
         raise InvalidInput(f"{name} must be a number such as 0.5, not {text.strip()!r}") from None
-
-
-def _read_truth(name: str, text: str) -> bool:
-    message = text.strip().lower()
-    if message not in TRUE + FALSE:
-        raise InvalidInput(f"{name} must be true or false, not {text.strip()!r}")
-    return message in TRUE
 
 
 def _cell(name: str, value: Any) -> str:

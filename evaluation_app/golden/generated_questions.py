@@ -119,8 +119,7 @@ def _shorten_sentence(texts: Sequence[str]) -> list[str]:
 
 def plain(text: str) -> str:
     """One line without Markdown's marks; links keep their words."""
-    shown = LINK.sub(r"\1", BULLET.sub("", text))
-    return " ".join(MARKS.sub("", shown).split())
+    return " ".join(MARKS.sub("", LINK.sub(r"\1", BULLET.sub("", text))).split())
 
 
 PER_PASSAGE = 2

@@ -250,7 +250,13 @@ def show_versions(request: PageRequest, pk: int) -> HttpResponse:
     if request.method == "POST":
         return run_action(request, {"restore": lambda: _bring_back(request, golden_set, version or 0)}, request.path)
     if version is not None:
-        return _show_version(request, golden_set, version)
+        found = _or_404(golden_set, version)
+        context = set_context(golden_set, "versions") | {
+            "version": found,
+            "page": Paginator(goldens_of(found), CHANGES_PER_PAGE).get_page(request.GET.get("page")),
+            "counts": _difference(_or_404(golden_set, golden_set.version), found),
+        }
+        return render_page(request, "evaluation/golden/version.html", context)
     if before is not None and after is not None:
         return _show_difference(request, golden_set, before, after)
     return _list_versions(request, golden_set)
@@ -261,8 +267,7 @@ def _list_versions(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     rows = golden_set.versions.order_by("-version")
     page = page_of(request, rows, VERSIONS_PER_PAGE)
     shown = list(page)
-    following = list(rows[page.end_index() : page.end_index() + 1])
-    states = [*shown, *following]
+    states = [*shown, *list(rows[page.end_index() : page.end_index() + 1])]
     pairs = [(state, states[number + 1] if number + 1 < len(states) else None) for number, state in enumerate(shown)]
     context = set_context(golden_set, "versions") | {
         "page": page,
@@ -286,16 +291,6 @@ def goldens_of(version: GoldenSetVersion) -> list[Golden]:
 
 def _difference(before: GoldenSetVersion, after: GoldenSetVersion) -> dict[str, int]:
     return compare_versions(goldens_of(before), goldens_of(after)).counts
-
-
-def _show_version(request: PageRequest, golden_set: GoldenSet, version: int) -> HttpResponse:
-    found = _or_404(golden_set, version)
-    context = set_context(golden_set, "versions") | {
-        "version": found,
-        "page": Paginator(goldens_of(found), CHANGES_PER_PAGE).get_page(request.GET.get("page")),
-        "counts": _difference(_or_404(golden_set, golden_set.version), found),
-    }
-    return render_page(request, "evaluation/golden/version.html", context)
 
 
 def _show_difference(request: PageRequest, golden_set: GoldenSet, before: int, after: int) -> HttpResponse:

@@ -196,7 +196,7 @@ class LlmJudge:
             answer = self._send(case, messages, estimated, with_format=with_format)
         except ServiceError as error:
             usage.add(estimated)
-            if not (with_format and _refuses_format(error)):
+            if not (with_format and error.type == "llm_failed" and "response_format" in error.message):
                 raise _JudgingError(error.type, error.message) from error
             self.takes_format = False
             return self._call(case, messages, usage)
@@ -249,7 +249,3 @@ def _unscorables(case: Case, unit: Unit) -> dict[str, Score]:
     if not case.answer:
         scores["answer_relevance"] = unscorable(NO_ANSWER)
     return {name: score for name, score in scores.items() if not score.is_scored}
-
-
-def _refuses_format(error: ServiceError) -> bool:
-    return error.type == "llm_failed" and "response_format" in error.message

@@ -46,7 +46,7 @@ def aggregate(
         raise ValueError(f"k must be at least 1, not {k}")
     if not labels:
         return unscorable(NO_LABELS)
-    if measure in ("precision", "success") and not is_binary(labels):
+    if measure in ("precision", "success") and not all(label in (0.0, 1.0) for label in labels):
         first = labels[: k or len(labels)]
         return scored(sum(first) / len(first) if measure == "precision" else max(first))
     grades = [float(label >= threshold) for label in labels] if measure in ("map", "mrr") else labels
@@ -54,10 +54,6 @@ def aggregate(
         return scored(0.0)
     ids = [str(index) for index in range(len(grades))]
     return AGGREGATES[measure](ids, dict(zip(ids, grades, strict=True)), k or len(grades))
-
-
-def is_binary(labels: Sequence[float]) -> bool:
-    return all(label in (0.0, 1.0) for label in labels)
 
 
 def check_labels(labels: Sequence[float]) -> None:

@@ -189,8 +189,7 @@ def auroc(scores: Sequence[float], positive: Sequence[bool]) -> float | None:
     count, others = int(is_positive.sum()), int((~is_positive).sum())
     if not count or not others:
         return None
-    ranks = _mean_ranks(numbers)
-    return float((ranks[is_positive].sum() - count * (count + 1) / 2) / (count * others))
+    return float((_mean_ranks(numbers)[is_positive].sum() - count * (count + 1) / 2) / (count * others))
 
 
 def rmse(predicted: Sequence[float], true: Sequence[float]) -> float | None:
@@ -202,9 +201,7 @@ def rmse(predicted: Sequence[float], true: Sequence[float]) -> float | None:
 def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
     """None for fewer than two pairs or when one side never changes."""
     left, right = _finite(first), _finite(second)
-    if len(left) < 2 or left.std() == 0 or right.std() == 0:
-        return None
-    return float(np.corrcoef(left, right)[0, 1])
+    return None if len(left) < 2 or left.std() == 0 or right.std() == 0 else float(np.corrcoef(left, right)[0, 1])
 
 
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:

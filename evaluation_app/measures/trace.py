@@ -166,8 +166,7 @@ def trace_scores(
     silent = unscorable(REFUSED) if refused else None if answer else unscorable(NO_ANSWER)
     supported = sum(item.is_supported for item in checked.support)
     if not total:
-        nothing = unscorable(NO_CONTEXT)
-        relevance = utilization = completeness = nothing
+        relevance = utilization = completeness = unscorable(NO_CONTEXT)
     else:
         relevance = scored(of(relevant) / total)
         utilization = silent or scored(of(utilized) / total)

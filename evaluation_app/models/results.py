@@ -114,9 +114,7 @@ class Experiment(models.Model):
         ordering: ClassVar[list[str]] = ["-created_at", "-id"]
 
     def __str__(self) -> str:
-        if self.name:
-            return self.name
-        return f"{self.get_kind_display()}, {self.set_name or self.collection_name}"
+        return self.name or f"{self.get_kind_display()}, {self.set_name or self.collection_name}"
 
     def get_absolute_url(self) -> str:
         return reverse("evaluation:experiment", args=[self.pk])

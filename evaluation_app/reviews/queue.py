@@ -69,8 +69,7 @@ def queue_run(
     """
     require_in(Permission.EVALUATE, run.collection_name)
     answered = run.items.filter(outcome=EvaluationItem.Outcome.ANSWERED).exclude(position__in=without)
-    rows = answered.order_by("position").defer(*LONG)
-    chosen = _choose(list(rows), which, number, wanted)
+    chosen = _choose(list(answered.order_by("position").defer(*LONG)), which, number, wanted)
     known = set(ReviewTask.objects.filter(item__run=run).values_list("item", flat=True))
     whole = run.items.in_bulk([each.row.pk for each in chosen if each.row.pk not in known])
     fresh = [replace(each, row=whole[each.row.pk]) for each in chosen if each.row.pk in whole]

@@ -91,8 +91,7 @@ DEFAULTS = param.Body(default_factory=JudgeRequest)
 def judge_one(request: HttpRequest, run_id: UUID, payload: JudgeRequest = DEFAULTS) -> Any:
     """Have a stored run judged now; what was kept of it is replaced. 409 for a run that failed or was turned away."""
     run = find_run(request, run_id)
-    settings = RunSettings.from_dict(payload.model_dump())
-    return judge_run(run, settings, actor=request_key(request))
+    return judge_run(run, RunSettings.from_dict(payload.model_dump()), actor=request_key(request))
 
 
 @router.get("/run-scores", operation_id="run-scores-list", response=RunScoreList)

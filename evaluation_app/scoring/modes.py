@@ -162,8 +162,7 @@ def find_modes(
     result = [mode.key for mode in stored_table().modes.values() if mode.key != "global_query" and case.shows(mode)]
     if golden is not None and golden.category in WIDE_CATEGORIES and result:
         result.append("global_query")
-    order = list(stored_table().modes)
-    return sorted(result, key=order.index)
+    return sorted(result, key=list(stored_table().modes).index)
 
 
 @dataclass(frozen=True, slots=True)

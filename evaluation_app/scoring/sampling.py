@@ -44,8 +44,7 @@ RANGE = 2**64
 def is_chosen(run_id: UUID, rate: float) -> bool:
     """Whether a run is in the sample of the rate, 0 to 1: decided by its id alone, so that every process says the same
     and a greater rate holds all of a smaller one."""
-    number = int.from_bytes(hashlib.sha256(run_id.bytes).digest()[:8], "big")
-    return number < rate * RANGE
+    return int.from_bytes(hashlib.sha256(run_id.bytes).digest()[:8], "big") < rate * RANGE
 
 
 def sampling_of(collection_name: str) -> Sampling:

@@ -156,8 +156,7 @@ def _insert(source: str, first: int, places: Sequence[int]) -> str:
 def _fits(source: str, drawn: list[str], places: Sequence[int], html: str) -> bool:
     """Whether the HTML stays the same but for the marks, and none stands in code."""
     blank, seen = [""] * len(places), ["\x00"] * len(places)
-    marked = _insert(source, len(drawn), places)
-    return _render(marked, [*drawn, *blank], [*drawn, *seen]) == html
+    return _render(_insert(source, len(drawn), places), [*drawn, *blank], [*drawn, *seen]) == html
 
 
 def _as_tables(pieces: Sequence[AnswerPiece]) -> list[AnswerPiece]:
@@ -198,8 +197,7 @@ def close_marks(text: str) -> str:
     head, block = text[:start], text[start:]
     lines = block.rstrip("\n").split("\n")
     if ROW.match(lines[-1]) and sum(bool(ROW.match(line)) for line in lines) < 3:
-        first = next(number for number, line in enumerate(lines) if ROW.match(line))
-        lines = lines[:first]
+        lines = lines[: next(number for number, line in enumerate(lines) if ROW.match(line))]
     block = OPEN_MARKS.sub("", "\n".join(lines).rstrip())
     if block.count("`") % 2:
         return f"{head}{block}`"
@@ -207,8 +205,7 @@ def close_marks(text: str) -> str:
     if LONE_STAR.search(outside) and outside.count("**") % 2:  # the first half of the mark that closes it
         block, outside = block[:-1], outside[:-1]
     strong = outside.count("**") % 2
-    emphasis = (outside.count("*") - 2 * outside.count("**")) % 2
-    return head + block + "*" * emphasis + "**" * strong
+    return head + block + "*" * ((outside.count("*") - 2 * outside.count("**")) % 2) + "**" * strong
 
 
 def render_sentence(text: str) -> SafeString:

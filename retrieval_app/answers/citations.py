@@ -195,8 +195,7 @@ def rewrite_markers(answer: str, known: int) -> tuple[str, list[PlacedMarker], i
 
 def locate_marker(checked: str, item: PlacedMarker, sources: Sequence[Candidate]) -> Citation:
     """One marker of a checked text that may yet go on: its place is judged by the sentence as far as it has come."""
-    sentences = _cite_sentences(checked, [item], sources)
-    return _locate(item, sentences, sources)
+    return _locate(item, _cite_sentences(checked, [item], sources), sources)
 
 
 def _rewrite(answer: str, known: int) -> tuple[str, list[PlacedMarker], int]:

@@ -167,7 +167,13 @@ def _tables_of(doc_id: str, title: str, text: str, chunks: Sequence[Candidate]) 
                 tables.append(_new_table(doc_id, title, heading, before))
             table = tables[-1]
         elif table is not None and content and (BAR.search(content) or not BLOCK.match(content)):
-            _add_line(table, content, start, chunks)
+            # a row of the table; lines without a value, and a header that is repeated, are none
+            cells = cells_of(content)
+            if not BAR.search(content) or (BLOCK.match(content) and not content.lstrip().startswith("|")):
+                table.doubt = f"“{content.strip()[:80]}” stands directly below its rows and may be one of them"
+            elif any(cells) and tuple(cells) != table.header and not _is_rule(content, content):
+                if row := _row(content, start, len(table.header), chunks):
+                    table.rows.append(row)
         else:
             table = None
             if content.startswith("|"):
@@ -190,16 +196,6 @@ def _new_table(doc_id: str, title: str, heading: str, header: str) -> Table:
     named = re.findall(r"[^\W\d_]+", f"{title} {stem} {heading}".casefold())
     words = {stem_of(word) for word in named if word not in TURNING_WORDS | FILLERS}
     return Table(heading or title or doc_id, tuple(cells_of(header)), words=words, doc_ids={doc_id})
-
-
-def _add_line(table: Table, content: str, start: int, chunks: Sequence[Candidate]) -> None:
-    """A row of the table. Lines without a value, and a header that is repeated, are none."""
-    cells = cells_of(content)
-    if not BAR.search(content) or (BLOCK.match(content) and not content.lstrip().startswith("|")):
-        table.doubt = f"“{content.strip()[:80]}” stands directly below its rows and may be one of them"
-    elif any(cells) and tuple(cells) != table.header and not _is_rule(content, content):
-        if row := _row(content, start, len(table.header), chunks):
-            table.rows.append(row)
 
 
 def has_table(lines: Sequence[str]) -> bool:

@@ -140,13 +140,23 @@ def _pass(text: str, opener: re.Match[str]) -> int | None:
     """Where to look on behind what the opener opens; None while that is open."""
     opened, start = opener.group(), opener.start()
     if opened == "[":
-        return _pass_bracket(text, start)
+        inside = text[start + 1 : start + 1 + BRACKET_CHARS]
+        flat = inside
+        while (shorter := INNER.sub("", flat)) != flat:
+            flat = shorter
+        closed = inside.find("]")
+        if closed < 0:
+            over = len(inside) == BRACKET_CHARS or ("\n" in inside and not MARKER_BEGUN.match(flat))
+            return start + 1 if over else None
+        if MARKER_BEGUN.match(flat) and len(inside) < BRACKET_CHARS:
+            return None  # a removed marker inside may leave a marker
+        return _pass_behind(text, start, start + 1 + closed + 1)
     if opened == "\u3010":
         return _pass_wide(text, start)
     if opener.end() == len(text):
         return None  # there may be more ticks
     mark = opened.lstrip(" ")
-    if len(mark) > 2 and _begins_line(text, start):
+    if len(mark) > 2 and (start == 0 or text[start - 1] == "\n"):
         closing = re.compile(rf"^[ ]{{0,3}}{mark}[`~]*[ \t]*\n", re.MULTILINE).search(text, opener.end())
         return closing.end() - 1 if closing else len(text)  # inside, everything stays as it is
     if len(mark) > 2:
@@ -155,25 +165,6 @@ def _pass(text: str, opener: re.Match[str]) -> int | None:
     if code and code.end() < len(text):
         return code.end()
     return opener.end() if not code and BLANK_LINE.search(text, start) else None
-
-
-def _begins_line(text: str, start: int) -> bool:
-    return start == 0 or text[start - 1] == "\n"
-
-
-def _pass_bracket(text: str, start: int) -> int | None:
-    inside = text[start + 1 : start + 1 + BRACKET_CHARS]
-    flat = inside
-    while (shorter := INNER.sub("", flat)) != flat:
-        flat = shorter
-    closed = inside.find("]")
-    if closed < 0:
-        over = len(inside) == BRACKET_CHARS or ("\n" in inside and not MARKER_BEGUN.match(flat))
-        return start + 1 if over else None
-    if MARKER_BEGUN.match(flat) and len(inside) < BRACKET_CHARS:
-        return None  # a removed marker inside may leave a marker
-    end = start + 1 + closed + 1
-    return _pass_behind(text, start, end)
 
 
 def _pass_behind(text: str, start: int, end: int) -> int | None:

@@ -135,8 +135,7 @@ def same_word(one: str, other: str) -> bool:
     one, other = _plain(one), _plain(other)
     if one == other:
         return True
-    longer = max(len(one), len(other))
-    least = max(4, SAME_SHARE * longer)
+    least = max(4, SAME_SHARE * max(len(one), len(other)))
     if min(len(one), len(other)) < least:
         return False
     start = count_alike(one, other)

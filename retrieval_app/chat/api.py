@@ -153,7 +153,15 @@ router = Router(auth=BearerAuth(changes=Permission.ASK), tags=["chat"])
 def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | StreamingHttpResponse:
     """With stream: Server-Sent Events of chat.completion.chunk, ended by [DONE]; the last chunk carries `ragd`."""
     collection, key = _find_collection(request, payload.model), request_key(request)
-    _refuse_unsupported(payload)
+    if payload.n not in (None, 1):
+        raise _refuse(f"n must be 1, not {payload.n}: the same question has one answer here", "n")
+    if payload.tools:
+        raise _refuse("tools cannot be called from here; leave them out, or use the tools at /mcp", "tools")
+    if payload.response_format and payload.response_format.type != "text":
+        raise _refuse(
+            f"response_format must be text, not {payload.response_format.type!r}: an answer quotes its sources",
+            "response_format",
+        )
     system, history, question = read_messages(payload.messages)
     ask_request, turns = _ask_request(payload, question, system), fit_history(history)
     if not payload.stream:
@@ -276,9 +284,7 @@ def _openai_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
 
 
 def _parameter(field: str | None) -> str | None:
-    if field in (*PLAN_FIELDS, "plan", "llm_model"):
-        return f"ragd.{field}"
-    return PARAMETERS.get(field or "", field)
+    return f"ragd.{field}" if field in (*PLAN_FIELDS, "plan", "llm_model") else PARAMETERS.get(field or "", field)
 
 
 def _find_collection(request: HttpRequest, model: str) -> Collection:
@@ -298,18 +304,6 @@ def _find_collection(request: HttpRequest, model: str) -> Collection:
         ) from None
     check_permission(request, collection.pk)
     return collection
-
-
-def _refuse_unsupported(payload: ChatRequest) -> None:
-    if payload.n not in (None, 1):
-        raise _refuse(f"n must be 1, not {payload.n}: the same question has one answer here", "n")
-    if payload.tools:
-        raise _refuse("tools cannot be called from here; leave them out, or use the tools at /mcp", "tools")
-    if payload.response_format and payload.response_format.type != "text":
-        raise _refuse(
-            f"response_format must be text, not {payload.response_format.type!r}: an answer quotes its sources",
-            "response_format",
-        )
 
 
 def _text_of(message: ChatMessage, number: int) -> str:

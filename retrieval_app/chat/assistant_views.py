@@ -109,8 +109,7 @@ def edit_assistant(request: PageRequest, pk: int | None = None) -> HttpResponse:
         return redirect("retrieval:chat-assistants")
 
     response, status = submit_form(request, form, save)
-    server = f"{request.scheme}://{request.get_host()}"
-    context = {"form": form, "assistant": found, "server": server}
+    context = {"form": form, "assistant": found, "server": f"{request.scheme}://{request.get_host()}"}
     return response or render_page(request, "retrieval/chat/assistant.html", context, status=status)
 
 

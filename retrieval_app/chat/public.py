@@ -115,7 +115,6 @@ def ask_publicly(
 @contextmanager
 def _access_of(assistant: ChatAssistant) -> Iterator[None]:
     """To ask in its collections, documents with an access list left out."""
-    given = frozenset((Permission.READ, Permission.ASK))
-    collections = dict.fromkeys(assistant.collection_ids, given)
+    collections = dict.fromkeys(assistant.collection_ids, frozenset((Permission.READ, Permission.ASK)))
     with using_access(Access(collections=collections, principals=(EVERYBODY,), name=f"assistant {assistant.slug}")):
         yield

@@ -97,7 +97,8 @@ class PlanForm(AsOfForm, PlanFields):
         )
         self.choose("compress", self._optional("compress", COMPRESS))
         for name in PLAN_BOUNDS:
-            self.fields[name].widget.attrs["placeholder"] = _placeholder(getattr(self.base, name))
+            value = getattr(self.base, name)
+            self.fields[name].widget.attrs["placeholder"] = "auto" if value is None else str(value)
         for name, list_name in WEIGHTS.items():
             self.fields[name].widget.attrs["placeholder"] = f"{self.base.weights.get(list_name, 1.0):g}"
         self.fields["metadata"].widget.attrs["placeholder"] = '{"year": 2024}'
@@ -196,10 +197,6 @@ def form_values(plan: RetrievePlan) -> dict[str, str]:
     if plan.filters.where:
         values["filter"] = write_filter(plan.filters.where)
     return values
-
-
-def _placeholder(value: object) -> str:
-    return "auto" if value is None else str(value)
 
 
 def address_of_run(run: QueryRun) -> str:

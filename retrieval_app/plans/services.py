@@ -165,7 +165,10 @@ def save_plan(
     """
     require(Permission.WRITE, collection.pk)
     stored, message = _check_name(name), check_description(description)
-    _check_reranker(plan)
+    if plan.rerank is not None and plan.rerank not in (known := open_rerankers()):
+        raise InvalidInput(
+            f"there is no reranker {plan.rerank!r}; the rerankers here are: {', '.join(sorted(known))}", field="rerank"
+        )
     with transaction.atomic():
         _lock(collection)
         saved = SavedPlan.objects.of(collection).filter(name=stored).first()
@@ -216,13 +219,6 @@ def delete_plan(collection: Collection, name: str, *, actor: services.Actor = No
         saved = find_plan(collection, name)
         services.record(actor, [saved], services.DELETION, f"deleted plan {name} of {collection.name}")
         saved.delete()
-
-
-def _check_reranker(plan: RetrievePlan) -> None:
-    if plan.rerank is not None and plan.rerank not in (known := open_rerankers()):
-        raise InvalidInput(
-            f"there is no reranker {plan.rerank!r}; the rerankers here are: {', '.join(sorted(known))}", field="rerank"
-        )
 
 
 def _lock(collection: Collection) -> None:

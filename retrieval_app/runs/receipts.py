@@ -96,17 +96,13 @@ def _public_half(key: Ed25519PrivateKey) -> PublicKey:
 def _private_key() -> Ed25519PrivateKey:
     path = Path(settings.RAGD_VAR) / KEY_FILE
     if not path.exists():
-        _make_key(path)
+        # of two threads or processes that make one at once, the first one's stays; nobody reads half a key
+        raw = Ed25519PrivateKey.generate().private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
+        with NamedTemporaryFile(dir=path.parent) as draft, contextlib.suppress(FileExistsError):  # mode 0600
+            draft.write(base64.b64encode(raw))
+            draft.flush()
+            os.link(draft.name, path)
     return Ed25519PrivateKey.from_private_bytes(base64.b64decode(path.read_text()))
-
-
-def _make_key(path: Path) -> None:
-    """Of two threads or processes that make one at once, the first one's stays; nobody reads half a key."""
-    raw = Ed25519PrivateKey.generate().private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption())
-    with NamedTemporaryFile(dir=path.parent) as draft, contextlib.suppress(FileExistsError):  # mode 0600
-        draft.write(base64.b64encode(raw))
-        draft.flush()
-        os.link(draft.name, path)
 
 
 FORMAT = "ragd-receipt"

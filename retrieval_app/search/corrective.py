@@ -167,7 +167,19 @@ class Corrector:
                 telemetry.record_counts(span, outcome="failed")
                 return retrieval
             self.assessment, corrected = outcome
-            _tell(span, self.assessment, corrected)
+            assessment = self.assessment
+            telemetry.record_counts(
+                span,
+                confidence=assessment.confidence,
+                action=assessment.action,
+                outcome=assessment.outcome,
+                output_count=len(corrected.candidates),
+                fallback_list=assessment.fallback.get("list") or None,
+                fallback_confidence=assessment.fallback.get("confidence"),
+                fallback_taken=assessment.fallback.get("taken"),
+                strips_kept=assessment.strips.get("kept"),
+                strips_count=assessment.strips.get("of"),
+            )
         return corrected
 
     def note(self, run: QueryRun) -> None:
@@ -292,21 +304,6 @@ class _Step:
 
     def _scores(self, candidates: Sequence[Candidate]) -> list[float]:
         return [self.rule.weights.probability(row) for row in self.measured.of_candidates(candidates)]
-
-
-def _tell(span: Any, assessment: Assessment, corrected: Retrieval) -> None:
-    telemetry.record_counts(
-        span,
-        confidence=assessment.confidence,
-        action=assessment.action,
-        outcome=assessment.outcome,
-        output_count=len(corrected.candidates),
-        fallback_list=assessment.fallback.get("list") or None,
-        fallback_confidence=assessment.fallback.get("confidence"),
-        fallback_taken=assessment.fallback.get("taken"),
-        strips_kept=assessment.strips.get("kept"),
-        strips_count=assessment.strips.get("of"),
-    )
 
 
 class Abstainer:

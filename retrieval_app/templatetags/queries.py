@@ -65,9 +65,7 @@ LISTS = {
 @register.simple_tag
 def outcome(run: QueryRun) -> SafeString:
     """Answered, No answer, Blocked or Error; a search that did not fail has no outcome of its own."""
-    if run.status != "ok":
-        return state(run.status)
-    return state("searched" if run.kind == "search" else "answered")
+    return state(run.status if run.status != "ok" else "searched" if run.kind == "search" else "answered")
 
 
 @register.filter

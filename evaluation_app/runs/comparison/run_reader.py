@@ -114,9 +114,7 @@ def passes(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[
     Where none does: whether it does not fail (`EvaluationItem.is_failing`). measured: as in `question_misses`.
     """
     misses = question_misses(item, thresholds, measured)
-    if misses is None:
-        return not item.is_failing
-    return not misses
+    return not item.is_failing if misses is None else not misses
 
 
 def _run_item(item: EvaluationItem, thresholds: Mapping[str, float], measured: Set[str]) -> RunItem:

@@ -153,13 +153,9 @@ def _scores(
     yardsticks, rows = Yardsticks.between(base, other), []
     for name in sorted(before.scores.keys() | after.scores.keys(), key=order_of):
         measure = measure_of(name)
-        old, new = (_score(item.scores, name) for item in (before, after))
+        old, new = (Score.from_dict(item.scores[name]) if name in item.scores else None for item in (before, after))
         rows.append(ScoreRow(measure, old, new, yardsticks.reason(measure)))
     return tuple(rows)
-
-
-def _score(scores: dict[str, Any], name: str) -> Score | None:
-    return Score.from_dict(scores[name]) if name in scores else None
 
 
 def neighbours(positions: Sequence[int], position: int) -> tuple[int | None, int | None]:

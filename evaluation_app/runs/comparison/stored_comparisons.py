@@ -125,8 +125,7 @@ def forget_comparisons(run: EvaluationRun) -> None:
 
 def key_of(base: EvaluationRun, other: EvaluationRun) -> str:
     """SHA-256 of all that decides the figures of a pair: both runs as they are now, and the criteria of the set."""
-    criteria = asdict(Criteria.of(base.golden_set))
-    values = [FORMAT, criteria, *(_state_of(run) for run in (base, other))]
+    values = [FORMAT, asdict(Criteria.of(base.golden_set)), *(_state_of(run) for run in (base, other))]
     return hashlib.sha256(canonical_json(values).encode()).hexdigest()
 
 
@@ -155,19 +154,15 @@ def _figures(base: EvaluationRun, others: Sequence[EvaluationRun], *, keep: bool
         if keep and not (base.is_active or run.is_active):
             values = FIGURES.dump_python(pair, mode="json")
             fresh.append(RunComparison(base=base, other=run, key=keys[run.pk], p=_p_of(pair), figures=values))
-    _keep(fresh)
-    return figures
-
-
-def _keep(rows: list[RunComparison]) -> None:
-    """A run that was deleted meanwhile leaves nothing behind."""
+    # a run that was deleted meanwhile leaves nothing behind
     with contextlib.suppress(IntegrityError), transaction.atomic():
         RunComparison.objects.bulk_create(
-            rows,
+            fresh,
             update_conflicts=True,
             unique_fields=["base", "other"],
             update_fields=["key", "p", "figures", "created_at"],
         )
+    return figures
 
 
 def _check(base: EvaluationRun, others: Sequence[EvaluationRun]) -> None:

@@ -134,7 +134,18 @@ def show_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
 
     def save() -> HttpResponse:
         keep_bands(golden_set, form.bands(), actor=request.user)
-        return _after_bands(request, golden_set)
+        # with `again`, the modes of the newest run are found again; its board shows what that did
+        newest = _newest_ended(golden_set)
+        if not request.POST.get("again") or newest is None:
+            messages.success(request, gettext("Thresholds saved. They apply to new evaluation runs."))
+            return redirect(f"{request.path}?view=thresholds")
+        changed = refresh_modes(newest, actor=request.user)
+        messages.success(
+            request,
+            gettext("Thresholds saved. %(counted)s of the latest run changed.")
+            % {"counted": counted(changed, gettext("question,questions"))},
+        )
+        return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")
 
     response, status = submit_form(request, form, save)
     run = _newest_ended(golden_set)
@@ -150,18 +161,3 @@ def show_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
 
 def _newest_ended(golden_set: GoldenSet) -> EvaluationRun | None:
     return next((run for run in runs_of(golden_set) if not run.is_active), None)
-
-
-def _after_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
-    """With `again`, the modes of the newest run are found again; its board shows what that did."""
-    newest = _newest_ended(golden_set)
-    if not request.POST.get("again") or newest is None:
-        messages.success(request, gettext("Thresholds saved. They apply to new evaluation runs."))
-        return redirect(f"{request.path}?view=thresholds")
-    changed = refresh_modes(newest, actor=request.user)
-    messages.success(
-        request,
-        gettext("Thresholds saved. %(counted)s of the latest run changed.")
-        % {"counted": counted(changed, gettext("question,questions"))},
-    )
-    return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")

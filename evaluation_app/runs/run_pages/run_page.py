@@ -282,8 +282,7 @@ def _excerpt(text: str) -> str:
 
 def query_time(run: EvaluationRun) -> float | None:
     """Milliseconds that the run's queries needed, without judging; None where any of the stored query runs is gone."""
-    asked = run.items.exclude(query_run=None)
-    known = query_times(asked.values("query_run"))
+    known = query_times(run.items.exclude(query_run=None).values("query_run"))
     return sum(known.values()) if known and len(known) == run.done else None
 
 

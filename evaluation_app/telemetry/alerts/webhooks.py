@@ -220,8 +220,7 @@ def _post(row: Webhook, operation: Operation) -> int:
         "webhook-signature": sign(decrypt(row.secret), str(operation.pk), stamp, body),
     }
     limits = Limits(make_guard(), Deadline(TIMEOUT_S), ANSWER_MAX_BYTES)
-    answer = request(read_address(row.url), limits, headers=headers, method="POST", body=body)
-    return answer.status
+    return request(read_address(row.url), limits, headers=headers, method="POST", body=body).status
 
 
 def _mail(row: Webhook, operation: Operation) -> int:

@@ -212,8 +212,7 @@ def _answer(request: PageRequest, export_scope: ExportScope, open_export: Opener
         context = {"place": export_scope, "formats": FORMATS.values(), "lets": settings.RAGD_OTLP_CONTENT}
         return render_page(request, "evaluation/export.html", context)
     try:
-        capture = choose_capture(content, may_read_stored=request.user.is_staff)
-        export = open_export(form, capture)
+        export = open_export(form, choose_capture(content, may_read_stored=request.user.is_staff))
     except (ServiceError, RagdError) as error:
         messages.error(request, describe(error)[1]["detail"])
         return redirect(f"{request.path}?{urlencode(export_scope.params)}")

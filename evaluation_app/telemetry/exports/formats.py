@@ -161,7 +161,7 @@ def encode_openinference(record: SpanRecord) -> dict[str, Any]:
         "end_time": record.ended_at.isoformat(),
         "status_code": record.status_code,
         "status_message": record.status_description,
-        "attributes": _own(record.attributes),
+        "attributes": {name: value for name, value in record.attributes.items() if name.startswith(VOCABULARY)},
         "events": [
             {"name": event["name"], "timestamp": event["time"], "attributes": dict(event.get("attributes") or {})}
             for event in record.events
@@ -175,10 +175,6 @@ def encode_openinference(record: SpanRecord) -> dict[str, Any]:
             for link in record.links
         ],
     }
-
-
-def _own(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in attributes.items() if name.startswith(VOCABULARY)}
 
 
 @dataclass(frozen=True, slots=True)

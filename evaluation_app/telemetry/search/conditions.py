@@ -246,8 +246,7 @@ def _on_attributes(path: str) -> Func:
 
 def _quoted(text: str) -> str:
     """A string of jsonpath: JSON's, without what PostgreSQL refuses."""
-    clean = text.replace("\x00", "").encode("utf-8", "replace").decode()
-    return json.dumps(clean, ensure_ascii=False)
+    return json.dumps(text.replace("\x00", "").encode("utf-8", "replace").decode(), ensure_ascii=False)
 
 
 PREFIX = "score."

@@ -109,7 +109,8 @@ def rows_of(span: Span, tab: str, violations: Iterable[Violation] = ()) -> tuple
     for name in sorted(span.attributes, key=_natural):
         if name in details or not _belongs(name, tab, table_of(span)):
             continue
-        row = _plain_row(name, span.attributes[name], problems)
+        text = _text(span.attributes[name])
+        row = FieldRow(name=name, value=text, is_long=_is_long(text), problem=problems.get(name, ""))
         if match := FLAT.fullmatch(name):
             lists[match[1]][match[2]].append(row)
         else:
@@ -190,11 +191,6 @@ def _expected(row: Field) -> str:
     if row.low is not None and row.high is not None:
         return f"{row.value_type}, {row.low:g} to {row.high:g}"
     return row.value_type
-
-
-def _plain_row(name: str, value: Any, problems: Mapping[str, str]) -> FieldRow:
-    text = _text(value)
-    return FieldRow(name=name, value=text, is_long=_is_long(text), problem=problems.get(name, ""))
 
 
 def _text(value: Any) -> str:
@@ -284,8 +280,7 @@ class TracePosition:
 
 def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
     """The context of the page. tab: a key of TABS that has something to show; any other gives the first that has."""
-    around = list(with_facts(Span.objects.of_trace(span.trace_id))[:SPANS_READ])
-    position = position_of(span, around)
+    position = position_of(span, list(with_facts(Span.objects.of_trace(span.trace_id))[:SPANS_READ]))
     violations = violations_of(span, position)
     tabs = tabs_of(span)
     chosen = tab if tab in tabs else next(iter(tabs))

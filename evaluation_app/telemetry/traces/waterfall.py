@@ -260,8 +260,7 @@ def build_waterfall(
     if not spans:
         return Waterfall([], None, 0.0, 0)
     layout = _Layout(spans)
-    requested = layout.visible_ids(words, shown, matches)
-    rows = _nest(list(layout.rows(requested)))
+    rows = _nest(list(layout.rows(layout.visible_ids(words, shown, matches))))
     return Waterfall(
         rows=rows,
         started_at=layout.first,
@@ -376,8 +375,7 @@ class _Layout:
 
     def _row(self, span: Span, depth: int, more: Sequence[Span]) -> WaterfallRow:
         stretches = [part for item in (span, *more) for part in self.path.stretches.get(item.span_id, ())]
-        end = max(item.ended_at for item in (span, *more))
-        mark = self.mark((span.started_at, end))
+        mark = self.mark((span.started_at, max(item.ended_at for item in (span, *more))))
         width = mark.width if self.share else 100.0
         return WaterfallRow(
             span=span,
