@@ -39,6 +39,7 @@ from retrieval_app.plans.services import save_plan
 from tests.exports import export_to_file
 from tests.fakes.openai_server import OpenAIServer
 from tests.refusals import refuses
+from tests.security.hostile.files import sealed, with_row, with_vectors
 
 QUESTIONS = ("krill in the sea", "tall redwood trees", "rivers flow north", "where do whales sing", "nothing of this")
 WORDS = (
@@ -147,16 +148,6 @@ def zipped(members: dict[str, bytes]) -> io.BytesIO:
             archive.writestr(name, content)
     made.seek(0)
     return made
-
-
-def sealed(members: dict[str, bytes]) -> None:
-    """Let the manifest agree with the members again, as somebody would who changes both."""
-    import hashlib
-
-    manifest = json.loads(members["manifest.json"])
-    for name, member in manifest["members"].items():
-        member["sha256"], member["bytes"] = hashlib.sha256(members[name]).hexdigest(), len(members[name])
-    members["manifest.json"] = json.dumps(manifest).encode()
 
 
 def nothing_left() -> bool:
@@ -287,25 +278,6 @@ def manifest_with(**values: Any) -> Callable[[dict[str, bytes]], None]:
     return change
 
 
-def row_with(member: str, **values: Any) -> Callable[[dict[str, bytes]], None]:
-    def change(members: dict[str, bytes]) -> None:
-        first, rest = members[member].split(b"\n", 1)
-        members[member] = json.dumps(json.loads(first) | values).encode() + b"\n" + rest
-        sealed(members)
-
-    return change
-
-
-def vectors_with(change: Callable[[Any], Any]) -> Callable[[dict[str, bytes]], None]:
-    def exchange(members: dict[str, bytes]) -> None:
-        made = io.BytesIO()
-        np.save(made, change(np.load(io.BytesIO(members["vectors.npy"]))), allow_pickle=True)
-        members["vectors.npy"] = made.getvalue()
-        sealed(members)
-
-    return exchange
-
-
 def torn_vectors(members: dict[str, bytes]) -> None:
     header = b"{'descr': [('a', 'b', 'c', 'd')], 'fortran_order': [].x, 'shape': (((}"
     members["vectors.npy"] = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
@@ -337,48 +309,48 @@ BAD_FILES: tuple[tuple[Callable[[dict[str, bytes]], None], str], ...] = (
     (manifest_with(collection__retention=[1]), "no object 'retention'"),
     (manifest_with(collection__retention={"revisions": "x"}), "must be a whole number"),
     (manifest_with(members__extra={"sha256": "", "bytes": 0, "rows": 0}), "'extra'"),
-    (row_with("chunks.jsonl", chunk_index=7), "without gaps"),
-    (row_with("chunks.jsonl", content=""), "has no text"),
-    (row_with("chunks.jsonl", content="\x00x"), "cannot be stored"),
+    (with_row("chunks.jsonl", chunk_index=7), "without gaps"),
+    (with_row("chunks.jsonl", content=""), "has no text"),
+    (with_row("chunks.jsonl", content="\x00x"), "cannot be stored"),
     (orphan, "chunks of 'zz', which is no document"),
-    (row_with("documents.jsonl", chunk_count=99), "not as many chunks"),
-    (row_with("documents.jsonl", doc_id="../up"), "doc_id must not"),
-    (row_with("documents.jsonl", unheard="of"), "do not all have the same"),
-    (row_with("documents.jsonl", text=None), "cannot be stored"),
-    *((row_with("documents.jsonl", **{name: value}), f"wrong {name}") for name, value in HOSTILE_FIELDS),
-    *((row_with("documents.jsonl", created_at=value), "wrong created_at") for value in HOSTILE_TIMES),
-    (row_with("documents.jsonl", updated_at="infinity"), "wrong updated_at"),
-    (row_with("revisions.jsonl", made_at=0), "wrong made_at"),
-    (row_with("revisions.jsonl", replaced_at="10000-01-01T00:00:00+00:00"), "wrong replaced_at"),
-    (row_with("revisions.jsonl", chunks=[{"index": 0}]), "wrong chunks"),
-    (row_with("revisions.jsonl", page_map=7), "wrong page_map"),
-    (row_with("documents.jsonl", page_map=[[0, 10**9, "page 1"]]), "does not lie in a text"),
-    (row_with("documents.jsonl", segments=[[5, 1, None, None]]), "does not lie in a text"),
-    (row_with("documents.jsonl", size_chars=0), "size_chars is 0"),
-    (row_with("sources.jsonl", created_at="infinity"), "wrong created_at"),
-    (row_with("plans.jsonl", created_at="infinity"), "a time from 2000"),
-    (row_with("plans.jsonl", created_at="9999-12-31T23:59:59-14:00"), "a time from 2000"),
-    (row_with("golden_versions.jsonl", created_at="-infinity"), "a time from 2000"),
-    (row_with("golden_questions.jsonl", thresholds=7), "thresholds: "),
-    (row_with("golden_questions.jsonl", expected_doc_ids={"a": 1}), "expected_doc_ids: "),
-    (row_with("chunks.jsonl", tags=[None]), "wrong tags"),
-    (row_with("chunks.jsonl", metadata=[1]), "wrong metadata"),
-    (row_with("chunks.jsonl", start_char=-5), "wrong start_char"),
-    (row_with("chunks.jsonl", start_char=10**6, end_char=10**6 + 3), "not the slice of its document's text"),
-    (row_with("chunks.jsonl", content="Something that the document does not say."), "not the slice"),
-    (row_with("documents.jsonl", text="Another text.", size_chars=13), "not the slice"),
-    (row_with("documents.jsonl", text="", size_chars=0), "content hash"),
-    (row_with("documents.jsonl", content_hash="0" * 64), "content hash"),
-    (row_with("documents.jsonl", state="gone"), "wrong state"),
-    (vectors_with(lambda rows: rows * 0), "without a direction"),
-    (vectors_with(lambda rows: rows * np.float32(1e-30)), "without a direction"),
-    (vectors_with(lambda rows: np.array([row.tolist() for row in rows], dtype=object)), "vectors.npy"),
+    (with_row("documents.jsonl", chunk_count=99), "not as many chunks"),
+    (with_row("documents.jsonl", doc_id="../up"), "doc_id must not"),
+    (with_row("documents.jsonl", unheard="of"), "do not all have the same"),
+    (with_row("documents.jsonl", text=None), "cannot be stored"),
+    *((with_row("documents.jsonl", **{name: value}), f"wrong {name}") for name, value in HOSTILE_FIELDS),
+    *((with_row("documents.jsonl", created_at=value), "wrong created_at") for value in HOSTILE_TIMES),
+    (with_row("documents.jsonl", updated_at="infinity"), "wrong updated_at"),
+    (with_row("revisions.jsonl", made_at=0), "wrong made_at"),
+    (with_row("revisions.jsonl", replaced_at="10000-01-01T00:00:00+00:00"), "wrong replaced_at"),
+    (with_row("revisions.jsonl", chunks=[{"index": 0}]), "wrong chunks"),
+    (with_row("revisions.jsonl", page_map=7), "wrong page_map"),
+    (with_row("documents.jsonl", page_map=[[0, 10**9, "page 1"]]), "does not lie in a text"),
+    (with_row("documents.jsonl", segments=[[5, 1, None, None]]), "does not lie in a text"),
+    (with_row("documents.jsonl", size_chars=0), "size_chars is 0"),
+    (with_row("sources.jsonl", created_at="infinity"), "wrong created_at"),
+    (with_row("plans.jsonl", created_at="infinity"), "a time from 2000"),
+    (with_row("plans.jsonl", created_at="9999-12-31T23:59:59-14:00"), "a time from 2000"),
+    (with_row("golden_versions.jsonl", created_at="-infinity"), "a time from 2000"),
+    (with_row("golden_questions.jsonl", thresholds=7), "thresholds: "),
+    (with_row("golden_questions.jsonl", expected_doc_ids={"a": 1}), "expected_doc_ids: "),
+    (with_row("chunks.jsonl", tags=[None]), "wrong tags"),
+    (with_row("chunks.jsonl", metadata=[1]), "wrong metadata"),
+    (with_row("chunks.jsonl", start_char=-5), "wrong start_char"),
+    (with_row("chunks.jsonl", start_char=10**6, end_char=10**6 + 3), "not the slice of its document's text"),
+    (with_row("chunks.jsonl", content="Something that the document does not say."), "not the slice"),
+    (with_row("documents.jsonl", text="Another text.", size_chars=13), "not the slice"),
+    (with_row("documents.jsonl", text="", size_chars=0), "content hash"),
+    (with_row("documents.jsonl", content_hash="0" * 64), "content hash"),
+    (with_row("documents.jsonl", state="gone"), "wrong state"),
+    (with_vectors(lambda rows: rows * 0), "without a direction"),
+    (with_vectors(lambda rows: rows * np.float32(1e-30)), "without a direction"),
+    (with_vectors(lambda rows: np.array([row.tolist() for row in rows], dtype=object)), "vectors.npy"),
     (torn_vectors, "is no NumPy file"),
     (manifest_with(collection__chunk_policy={"target_tokens": "many"}), "settings cannot be kept"),
     (manifest_with(statistics__length_baked="Infinity"), "length_baked"),
-    (row_with("sources.jsonl", size_bytes=10**12), "a size that sources.bin cannot hold"),
-    (row_with("sources.jsonl", sha256="0" * 64), "SHA-256"),
-    (row_with("plans.jsonl", plan={"k": -1}), "cannot be stored"),
+    (with_row("sources.jsonl", size_bytes=10**12), "a size that sources.bin cannot hold"),
+    (with_row("sources.jsonl", sha256="0" * 64), "SHA-256"),
+    (with_row("plans.jsonl", plan={"k": -1}), "cannot be stored"),
 )
 
 

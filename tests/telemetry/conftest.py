@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -10,6 +11,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 
 from ragd import telemetry
 from ragd_site.observability.tracing import LIMITS, RagdSampler, build_resource
+from tests.fakes.openai_server import OpenAIServer
 
 
 class Recorder(SpanProcessor):
@@ -83,3 +85,12 @@ def span_table(transactional_db: None) -> Iterator[None]:
     ApiKey.objects.all().delete()
     for collection in Collection.objects.live():
         delete_collection(collection)
+
+
+@pytest.fixture
+def chat(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
+    settings.RAGD_LLM_BASE_URL = openai_server.base_url
+    settings.RAGD_LLM_API_KEY = openai_server.api_key
+    settings.RAGD_LLM_MODEL = "gpt-4o-mini"
+    openai_server.chat_reply = lambda messages: "The pump moves 400 litres per minute [1]."
+    return openai_server

@@ -46,15 +46,6 @@ def entered(monkeypatch: pytest.MonkeyPatch) -> Iterator[prices.EnteredPrices]:
     yield known
 
 
-@pytest.fixture
-def chat(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:
-    settings.RAGD_LLM_BASE_URL = openai_server.base_url
-    settings.RAGD_LLM_API_KEY = openai_server.api_key
-    settings.RAGD_LLM_MODEL = "gpt-4o-mini"
-    openai_server.chat_reply = lambda messages: "The pump moves 400 litres per minute [1]."
-    return openai_server
-
-
 def costs(found: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if name.startswith(COSTS)}
 

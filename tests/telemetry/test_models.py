@@ -10,22 +10,13 @@ from opentelemetry.trace import StatusCode
 
 from collections_app.models import Collection
 from tests.fakes.faults import failing, without
-from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
+from tests.fakes.openai_server import OpenAIServer
 from tests.retrieval.corpus import bearer, post
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.test_spans import assert_required, attributes
 
 pytestmark = pytest.mark.django_db
 QUESTION = {"query": "How many litres does the pump move?", "k": 3}
-
-
-@pytest.fixture
-def chat(openai_server: OpenAIServer, settings: Any) -> OpenAIServer:  # noqa: F811
-    settings.RAGD_LLM_BASE_URL = openai_server.base_url
-    settings.RAGD_LLM_API_KEY = openai_server.api_key
-    settings.RAGD_LLM_MODEL = "gpt-4o-mini"
-    openai_server.chat_reply = lambda messages: "The pump moves 400 litres per minute [1]."
-    return openai_server
 
 
 def test_an_answer_of_a_chat_model(house: Collection, client: Client, recorder: Recorder, chat: OpenAIServer) -> None:
@@ -91,7 +82,7 @@ def test_nothing_of_prompt_or_answer_gets_out(
     assert attributes(recorder.named("chat "))["gen_ai.system_prompt.hash"].startswith("sha256:")
 
 
-def test_another_embedder_is_named_with_its_address(recorder: Recorder, openai_server: OpenAIServer) -> None:  # noqa: F811
+def test_another_embedder_is_named_with_its_address(recorder: Recorder, openai_server: OpenAIServer) -> None:
     from ragd.models.embedding import OpenAIEmbedder
     from ragd.models.openai_client import Server
 

@@ -78,3 +78,15 @@ def ask(visitor: Client) -> Callable[..., QueryRun]:
         return QueryRun.objects.latest("created_at")
 
     return post
+
+
+@pytest.fixture
+def send(visitor: Client, fill: Callable[..., Any], django_capture_on_commit_callbacks: Any) -> Callable[..., Any]:
+    """Post to the collection and let the worker do what that makes; the response."""
+    fill(documents=1)
+
+    def post(address: str, **values: Any) -> Any:
+        with django_capture_on_commit_callbacks(execute=True):
+            return visitor.post(f"/collections/nature/{address}", values, follow=True)
+
+    return post

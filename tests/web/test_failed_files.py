@@ -40,18 +40,6 @@ def locked_word_file() -> bytes:
     return locked.getvalue()
 
 
-@pytest.fixture
-def send(visitor: Client, fill: Callable[..., Any], django_capture_on_commit_callbacks: Any) -> Callable[..., Any]:
-    """Post to the collection and let the worker do what that makes; the response."""
-    fill(documents=1)
-
-    def post(address: str, **values: Any) -> Any:
-        with django_capture_on_commit_callbacks(execute=True):
-            return visitor.post(f"/collections/nature/{address}", values, follow=True)
-
-    return post
-
-
 def test_a_locked_file_is_a_row_until_its_password_opens_it(
     visitor: Client, send: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

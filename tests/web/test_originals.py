@@ -24,17 +24,6 @@ FILES = {
 }
 
 
-@pytest.fixture
-def send(visitor: Client, fill: Callable[..., Any], django_capture_on_commit_callbacks: Any) -> Callable[..., Any]:
-    fill(documents=1)
-
-    def post(address: str, **values: Any) -> Any:
-        with django_capture_on_commit_callbacks(execute=True):
-            return visitor.post(f"/collections/nature/{address}", values, follow=True)
-
-    return post
-
-
 def test_the_original_is_opened_where_that_runs_nothing_else_downloaded(
     visitor: Client, send: Callable[..., Any]
 ) -> None:
