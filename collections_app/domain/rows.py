@@ -4,6 +4,7 @@ than running it."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connection, models
@@ -50,3 +51,14 @@ class RowReader(Generic[Row]):
     def values(self, row: Row) -> dict[str, Any]:
         """The parameters of `insert` for a new row."""
         return {field.attname: field.get_db_prep_save(field.pre_save(row, True), connection) for field in self._fields}
+
+
+def read_statements(module: str, **values: str) -> dict[str, str]:
+    """The statements of a module, by name: each stands in the .sql file beside it, below a line `-- name`.
+
+    module: its `__file__`. values: what `{name}` in the statements stands for; constants.
+    """
+    text = Path(module).with_suffix(".sql").read_text(encoding="utf-8")
+    for name, value in values.items():
+        text = text.replace(f"{{{name}}}", value)
+    return dict(part.split("\n", 1) for part in text.split("-- ")[1:])

@@ -21,6 +21,7 @@ from collections_app.chunks.policies import check_policy, policy_for, policy_of,
 from collections_app.documents.document_tree import with_attachments
 from collections_app.documents.selection import NAMED_MAX, choose_named
 from collections_app.documents.services import get_document
+from collections_app.domain.rows import read_statements
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_store
 from collections_app.models import Collection, Document
@@ -36,32 +37,7 @@ from retrieval_app.plans.services import choose_plan
 RUNS_READ = 30  # newest evaluation runs of the collection whose items are read
 LIVE_READ = 2000  # newest scored answers of live traffic
 
-# What a chunk was called depends on the index version, so only runs over the one that serves are read.
-WORTH = """
-WITH runs AS (
-    SELECT id FROM evaluation_runs
-    WHERE collection_name = %(collection)s AND index_version = %(index_version)s
-    ORDER BY created_at DESC, id DESC LIMIT %(runs)s
-), live AS (
-    SELECT s.contributions FROM run_scores s
-    JOIN retrieval_app_queryrun q ON q.id = s.query_run AND q.index_version = %(index_version)s
-    WHERE s.collection_name = %(collection)s AND s.contributions <> '[]'::jsonb
-    ORDER BY s.asked_at DESC, s.query_run DESC LIMIT %(live)s
-), listed AS (
-    SELECT i.contributions FROM evaluation_items i JOIN runs r ON r.id = i.run_id WHERE i.contributions <> '[]'::jsonb
-    UNION ALL
-    SELECT contributions FROM live
-), told AS (
-    SELECT part ->> 'key' AS key, part ->> 'effect' AS effect,
-           (part ->> 'contribution')::double precision AS contribution
-    FROM listed, jsonb_array_elements(listed.contributions) AS part
-    WHERE left(part ->> 'key', length(%(prefix)s)) = %(prefix)s
-)
-SELECT key, count(*), count(contribution), coalesce(sum(contribution), 0),
-       count(*) FILTER (WHERE effect = 'helpful'), count(*) FILTER (WHERE effect = 'neutral'),
-       count(*) FILTER (WHERE effect = 'harmful')
-FROM told GROUP BY key ORDER BY key
-"""
+SQL = read_statements(__file__)
 
 Items = Sequence[tuple[GoldenQuestion, "LastAsked | None"]]
 
@@ -159,7 +135,9 @@ def _worths(collection: Collection, prefix: str, doc_id: str) -> list[tuple[str,
         "prefix": prefix,
     }
     rows = [
-        (key, Worth(*values)) for key, *values in fetch_all(connection, WORTH, params) if document_of(key) == doc_id
+        (key, Worth(*values))
+        for key, *values in fetch_all(connection, SQL["worth"], params)
+        if document_of(key) == doc_id
     ]
     return sorted(rows, key=lambda row: int(row[0].rpartition("#")[2]))
 

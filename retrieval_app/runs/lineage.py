@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.domain.rows import RowReader
+from collections_app.domain.rows import RowReader, read_statements
 from collections_app.models import Collection
 from ragd.store.store import execute, fetch_all
 from retrieval_app.models import QueryRun
@@ -19,61 +19,12 @@ RUNS_SHOWN = 20
 
 # A collection that is being deleted meanwhile has no lineage to keep; the run is kept all the same.
 _runs_table = RowReader(QueryRun, "r")
-KEEP = f"""
-WITH kept AS ({_runs_table.insert})
-INSERT INTO retrieval_app_retrievedchunk
-    (run_id, collection_id, doc_id, chunk_index, revision, rank, cited, created_at)
-SELECT %(id)s, c.id, found.doc_id, found.chunk_index, found.revision, found.rank, found.cited, %(created_at)s
-FROM collections c JOIN unnest(
-    %(collection_ids)s::bigint[], %(doc_ids)s::text[], %(indexes)s::integer[], %(revisions)s::integer[],
-    %(ranks)s::integer[], %(cited)s::boolean[]
-) AS found (collection_id, doc_id, chunk_index, revision, rank, cited) ON c.id = found.collection_id
-"""  # noqa: S608  (constants)
+SQL = read_statements(__file__, insert=_runs_table.insert)
 
-# One row per run: its best chunk of the document, and how many of it the run retrieved.
-RUNS = """
-WITH found AS (
-    SELECT run_id, min(rank) AS rank, bool_or(cited) AS cited, count(*) AS chunks, max(revision) AS revision,
-           (array_agg(chunk_index ORDER BY rank))[1] AS chunk_index, max(created_at) AS created_at
-    FROM retrieval_app_retrievedchunk
-    WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
-      AND (%(chunk_index)s::integer IS NULL OR chunk_index = %(chunk_index)s)
-    GROUP BY run_id
-    ORDER BY max(created_at) DESC, run_id DESC
-    LIMIT %(limit)s
-)
-SELECT f.run_id, r.query, r.kind, r.status, r.channel, f.created_at, f.rank, f.cited, f.chunks, f.chunk_index,
-       f.revision, r.index_version
-FROM found f JOIN retrieval_app_queryrun r ON r.id = f.run_id
-ORDER BY f.created_at DESC, f.run_id DESC
-"""
 
-TALLY = """
-SELECT count(DISTINCT run_id), count(DISTINCT run_id) FILTER (WHERE cited), max(created_at)
-FROM retrieval_app_retrievedchunk
-WHERE collection_id = %(collection_id)s AND doc_id = %(doc_id)s
-  AND (%(chunk_index)s::integer IS NULL OR chunk_index = %(chunk_index)s)
-"""
-
-COUNTS = """
-SELECT doc_id, count(DISTINCT run_id), count(DISTINCT run_id) FILTER (WHERE cited), max(created_at)
-FROM retrieval_app_retrievedchunk
-WHERE collection_id = %(collection_id)s
-  AND (%(since)s::timestamptz IS NULL OR created_at >= %(since)s)
-GROUP BY doc_id
-"""
 USUAL_DAYS = 30
 DAYS_MAX = 36_500
 SHOWN = 20
-# Documents made after the moment have had no chance to be retrieved before it; they are listed all the same.
-UNRETRIEVED = """
-SELECT d.doc_id, d.title, d.enabled, d.created_at, count(*) OVER ()
-FROM documents d
-WHERE d.collection_id = %(collection)s AND d.doc_id > %(after)s AND NOT EXISTS (
-    SELECT 1 FROM retrieval_app_retrievedchunk r
-    WHERE r.collection_id = d.collection_id AND r.doc_id = d.doc_id AND r.created_at >= %(since)s)
-ORDER BY d.doc_id LIMIT %(most)s
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +75,7 @@ def keep_run(run: QueryRun) -> None:
         "ranks": [result["rank"] for result in results],
         "cited": [(result["doc_id"], result["chunk_index"]) in cited for result in results],
     }
-    execute(connection, KEEP, _runs_table.values(run) | lineage)
+    execute(connection, SQL["keep"], _runs_table.values(run) | lineage)
     run._state.adding, run._state.db = False, connection.alias
 
 
@@ -142,13 +93,13 @@ def runs_of_document(collection: Collection, doc_id: str, *, limit: int = RUNS_S
 
 def _runs(collection: Collection, doc_id: str, chunk_index: int | None, limit: int) -> list[RetrievedBy]:
     values = {"collection_id": collection.pk, "doc_id": doc_id, "chunk_index": chunk_index, "limit": limit}
-    return [RetrievedBy(*row) for row in fetch_all(connection, RUNS, values)]
+    return [RetrievedBy(*row) for row in fetch_all(connection, SQL["runs"], values)]
 
 
 def count_retrievals(collection: Collection, doc_id: str, chunk_index: int | None = None) -> Retrievals:
     """Of one chunk, or of a whole document."""
     values = {"collection_id": collection.pk, "doc_id": doc_id, "chunk_index": chunk_index}
-    ((runs, cited, last_at),) = fetch_all(connection, TALLY, values)
+    ((runs, cited, last_at),) = fetch_all(connection, SQL["tally"], values)
     return Retrievals(runs, cited, last_at)
 
 
@@ -157,7 +108,7 @@ def retrieval_counts(collection: Collection, *, since: datetime | None = None) -
 
     since: only runs from that moment on. Runs that retention has removed are not counted.
     """
-    rows = fetch_all(connection, COUNTS, {"collection_id": collection.pk, "since": since})
+    rows = fetch_all(connection, SQL["counts"], {"collection_id": collection.pk, "since": since})
     return {doc_id: Retrievals(*row) for doc_id, *row in rows}
 
 
@@ -184,5 +135,5 @@ def list_unretrieved(
         "after": after,
         "most": most,
     }
-    rows = fetch_all(connection, UNRETRIEVED, params)
+    rows = fetch_all(connection, SQL["unretrieved"], params)
     return [Unretrieved(*row[:4]) for row in rows], int(rows[0][4]) if rows else 0

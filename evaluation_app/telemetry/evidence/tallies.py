@@ -11,45 +11,14 @@ from typing import Any
 
 from django.db import connection
 
+from collections_app.domain.rows import read_statements
 from evaluation_app.telemetry.evidence.controls import controls_of_row
 from ragd import telemetry
 from ragd.conventions import TABLES
 from ragd.conventions.tables import Field, SpanTable
 from ragd.conventions.validator import EVALUATION_NAME, EVALUATION_SCORE, PARAMETERS, SYSTEM, holds
 
-# Of each span only what the rows name: a long text is cut, for it is asked only whether it is there.
-READ_SPANS = """
-SELECT trace_id, span_id, status_code, started_at, id,
-       (SELECT jsonb_object_agg(key, CASE WHEN length(value::text) > %(longest)s THEN %(cut)s::jsonb ELSE value END)
-        FROM jsonb_each(attributes) WHERE key = ANY(%(names)s)),
-       CASE WHEN %(events)s::text[] <> '{}' THEN
-       (SELECT jsonb_agg(jsonb_build_array(event ->> 'name', (
-            SELECT jsonb_object_agg(
-                key, CASE WHEN length(value::text) > %(longest)s THEN %(cut)s::jsonb ELSE value END)
-            FROM jsonb_each(event -> 'attributes') WHERE key = ANY(%(names)s))))
-        FROM jsonb_array_elements(events) AS event WHERE event ->> 'name' = ANY(%(events)s)) END
-FROM (
-    SELECT trace_id, span_id, status_code, started_at, id, attributes, events FROM spans
-    WHERE type = %(type)s AND started_at >= %(since)s AND started_at < %(until)s
-      AND (%(within)s::text[] IS NULL OR EXISTS (
-          SELECT 1 FROM unnest(%(within)s::text[], %(made_at)s::timestamptz[]) AS opened (name, made_at)
-          WHERE opened.name = collection AND started_at >= opened.made_at))
-      AND (%(at)s::timestamptz IS NULL OR (started_at, id) < (%(at)s, %(behind)s))
-    ORDER BY started_at DESC, id DESC LIMIT %(limit)s
-) AS newest
-"""
-COUNT_SPANS = """
-SELECT type, count(*), count(*) FILTER (WHERE dropped_count > 0) FROM spans
-WHERE type = ANY(%(types)s) AND started_at >= %(since)s AND started_at < %(until)s
-  AND (%(within)s::text[] IS NULL OR EXISTS (
-      SELECT 1 FROM unnest(%(within)s::text[], %(made_at)s::timestamptz[]) AS opened (name, made_at)
-      WHERE opened.name = collection AND started_at >= opened.made_at))
-GROUP BY type
-"""
-READ_CHILDREN = """
-SELECT trace_id, parent_span_id, type FROM spans
-WHERE trace_id = ANY(%(traces)s) AND parent_span_id IS NOT NULL AND type = ANY(%(types)s)
-"""
+SQL = read_statements(__file__)
 LONGEST = 4000  # characters of JSON; parameters that a condition looks into are shorter
 PAGE = 1000
 EXAMPLES = 3
@@ -110,7 +79,7 @@ def tally(requested: Range, limit: int | None) -> Tallies:
     types = [table.type for table in TABLES.spans]
     counts, truncated = dict.fromkeys(types, 0), 0
     with connection.cursor() as cursor:
-        cursor.execute(COUNT_SPANS, {**requested.params(), "types": types})
+        cursor.execute(SQL["count spans"], {**requested.params(), "types": types})
         for name, number, cut in cursor.fetchall():
             counts[name] = number
             truncated += cut
@@ -172,7 +141,7 @@ class _SpanFacts:
             into.missing.append((self.trace_id, self.span_id))
 
     def _holders(self, into: Tally) -> list[Attributes]:
-        return [self.attributes] if not into.event else [match for name, match in self.events if name == into.event]
+        return [match for name, match in self.events if name == into.event] if into.event else [self.attributes]
 
     def _applies(self, into: Tally, *, has_events: bool) -> bool:
         """An event's rows apply to spans that have one, and those of documents wherever some were found."""
@@ -225,7 +194,7 @@ def _read(table: SpanTable, requested: Range, limit: int | None) -> Iterator[_Sp
     while left is None or left > 0:
         size = PAGE if left is None else min(left, PAGE)
         with connection.cursor() as cursor:
-            cursor.execute(READ_SPANS, {**params, "limit": size})
+            cursor.execute(SQL["read spans"], {**params, "limit": size})
             rows = cursor.fetchall()
         children = _children({row[0] for row in rows}) if asks_children else {}
         for trace_id, span_id, status, _, _, attributes, events in rows:
@@ -260,7 +229,9 @@ def _named_by(table: SpanTable) -> tuple[set[str], set[str]]:
 def _children(traces: set[str]) -> Mapping[tuple[str, str], Sequence[str]]:
     result: dict[tuple[str, str], list[str]] = defaultdict(list)
     with connection.cursor() as cursor:
-        cursor.execute(READ_CHILDREN, {"traces": sorted(traces), "types": [table.type for table in TABLES.spans]})
+        cursor.execute(
+            SQL["read children"], {"traces": sorted(traces), "types": [table.type for table in TABLES.spans]}
+        )
         for trace_id, parent, span_type in cursor.fetchall():
             result[(trace_id, parent)].append(span_type)
     return result

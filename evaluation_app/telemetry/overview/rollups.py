@@ -23,6 +23,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, try_lock, whole
+from collections_app.domain.rows import read_statements
 from evaluation_app.models import SpanRollup
 
 BASE = 1.1
@@ -40,72 +41,7 @@ MODEL_TYPES = ("gen_ai.inference", "gen_ai.embeddings")  # the spans of model ca
 
 BUCKET_SQL = f"floor(ln(greatest(duration_ms, {LOWEST_MS})) / ln({BASE}))::smallint"
 
-# hours that hold more spans than were rolled up; one that holds fewer lost them to retention and stays as it is
-STALE_HOURS = """
-WITH stored AS (
-    SELECT date_trunc('hour', started_at, 'UTC') AS hour, count(*) AS spans FROM spans
-    WHERE started_at >= %(since)s AND started_at < %(before)s GROUP BY 1),
-rolled AS (
-    SELECT hour, sum(spans) AS spans FROM span_rollups
-    WHERE summed_over = %(over_all)s AND hours = 1 AND hour >= %(since)s AND hour < %(before)s GROUP BY 1)
-SELECT stored.hour FROM stored LEFT JOIN rolled USING (hour)
-WHERE stored.spans > coalesce(rolled.spans, 0) ORDER BY stored.hour
-"""
-FORGET_HOUR = "DELETE FROM span_rollups WHERE hour = %(hour)s AND hours = 1"
-ROLL_HOUR = f"""
-WITH began AS (
-    SELECT type, environment, collection, model, api_key, {BUCKET_SQL} AS bucket, status_code, input_tokens,
-           output_tokens, cost_usd
-    FROM spans WHERE started_at >= %(hour)s AND started_at < %(hour)s + interval '1 hour'),
-counted AS (
-    SELECT GROUPING(collection, model, api_key) AS summed_over, type, environment, collection, model, api_key, bucket,
-           count(*) AS spans, count(*) FILTER (WHERE status_code = 'ERROR') AS failed,
-           coalesce(sum(input_tokens), 0) AS input_tokens, coalesce(sum(output_tokens), 0) AS output_tokens,
-           coalesce(sum(cost_usd), 0) AS cost_usd, count(cost_usd) AS priced
-    FROM began GROUP BY type, environment, bucket, CUBE (collection, model, api_key))
-INSERT INTO span_rollups (hour, hours, summed_over, type, environment, collection, model, api_key, buckets, counts,
-                          spans, failed, input_tokens, output_tokens, cost_usd, priced)
-SELECT %(hour)s, 1, summed_over, type, environment, coalesce(collection, ''), coalesce(model, ''),
-       coalesce(api_key, ''), array_agg(bucket ORDER BY bucket), array_agg(spans ORDER BY bucket), sum(spans),
-       sum(failed), sum(input_tokens), sum(output_tokens), sum(cost_usd), sum(priced)
-FROM counted
-WHERE summed_over = %(over_all)s OR (type <> '' AND summed_over & %(model)s <> 0) OR type = ANY(%(model_types)s)
-GROUP BY summed_over, type, environment, collection, model, api_key
-"""  # noqa: S608  (constants of this module)
-# days that are over and whose hours hold more or fewer spans than was added up
-STALE_DAYS = """
-WITH hourly AS (
-    SELECT date_trunc('day', hour, 'UTC') AS day, sum(spans) AS spans FROM span_rollups
-    WHERE summed_over = %(over_all)s AND hours = 1 AND hour >= %(since)s AND hour < %(before)s GROUP BY 1),
-daily AS (
-    SELECT hour AS day, sum(spans) AS spans FROM span_rollups
-    WHERE summed_over = %(over_all)s AND hours = 24 AND hour >= %(since)s AND hour < %(before)s GROUP BY 1)
-SELECT hourly.day FROM hourly LEFT JOIN daily USING (day)
-WHERE hourly.spans <> coalesce(daily.spans, 0) ORDER BY hourly.day
-"""
-FORGET_DAY = "DELETE FROM span_rollups WHERE hour = %(day)s AND hours = 24"
-ROLL_DAY = """
-WITH hourly AS (
-    SELECT * FROM span_rollups WHERE hours = 1 AND hour >= %(day)s AND hour < %(day)s + interval '1 day'),
-durations AS (
-    SELECT summed_over, type, environment, collection, model, api_key, array_agg(bucket ORDER BY bucket) AS buckets,
-           array_agg(count ORDER BY bucket) AS counts
-    FROM (
-        SELECT summed_over, type, environment, collection, model, api_key, bucket, sum(count) AS count
-        FROM hourly, unnest(buckets, counts) AS part (bucket, count) GROUP BY 1, 2, 3, 4, 5, 6, 7) AS parts
-    GROUP BY 1, 2, 3, 4, 5, 6),
-sums AS (
-    SELECT summed_over, type, environment, collection, model, api_key, sum(spans) AS spans, sum(failed) AS failed,
-           sum(input_tokens) AS input_tokens, sum(output_tokens) AS output_tokens, sum(cost_usd) AS cost_usd,
-           sum(priced) AS priced
-    FROM hourly GROUP BY 1, 2, 3, 4, 5, 6)
-INSERT INTO span_rollups (hour, hours, summed_over, type, environment, collection, model, api_key, buckets, counts,
-                          spans, failed, input_tokens, output_tokens, cost_usd, priced)
-SELECT %(day)s, 24, summed_over, type, environment, collection, model, api_key, buckets, counts, spans, failed,
-       input_tokens, output_tokens, cost_usd, priced
-FROM sums JOIN durations USING (summed_over, type, environment, collection, model, api_key)
-"""
-OLDEST_SPAN = "SELECT min(started_at) FROM spans"
+SQL = read_statements(__file__, bucket=BUCKET_SQL)
 
 
 def roll_up(*, everything: bool = False) -> int:
@@ -120,20 +56,20 @@ def roll_up(*, everything: bool = False) -> int:
     since = _first_hour() if everything or until is None else min(before - RECENT, until)
     if since is None or since >= before:
         return 0
-    hours = _moments(STALE_HOURS, since, before)
+    hours = _moments(SQL["stale hours"], since, before)
     for count, hour in enumerate(hours):
         values = {"hour": hour, "over_all": OVER_ALL, "model": SUMMED["model"], "model_types": list(MODEL_TYPES)}
-        if not _replace(FORGET_HOUR, ROLL_HOUR, values):
+        if not _replace(SQL["forget hour"], SQL["roll hour"], values):
             return count
-    for day in _moments(STALE_DAYS, since.replace(hour=0), before.replace(hour=0)):
-        if not _replace(FORGET_DAY, ROLL_DAY, {"day": day}):
+    for day in _moments(SQL["stale days"], since.replace(hour=0), before.replace(hour=0)):
+        if not _replace(SQL["forget day"], SQL["roll day"], {"day": day}):
             break
     return len(hours)
 
 
 def _first_hour() -> datetime | None:
     with connection.cursor() as cursor:
-        cursor.execute(OLDEST_SPAN)
+        cursor.execute(SQL["oldest span"])
         oldest: datetime | None = cursor.fetchone()[0]
     return oldest and oldest.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
 
