@@ -19,7 +19,6 @@ from ragd.conventions.validator import holds
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
-from tests.telemetry.test_models import QUESTION, chat  # noqa: F401  (a fixture)
 
 # Expected of a model behind a server, and not stated where a test only tells what it needs.
 REMOTE = ("server.address", "gen_ai.request.max_tokens", "gen_ai.request.temperature", "gen_ai.prompt")

@@ -35,7 +35,6 @@ from tests.fakes.web_server import Page, WebServer, web_server  # noqa: F401  (a
 from tests.retrieval.corpus import make_collection, post
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.test_conventions import as_dict
-from tests.telemetry.test_models import chat  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.django_db
 
@@ -124,7 +123,7 @@ def of_ragd(recorder: Recorder) -> list[dict[str, Any]]:
     return [as_dict(span) for span in scoped]
 
 
-def test_what_every_door_answers(house: Collection, doors: Doors, recorder: Recorder, chat: OpenAIServer) -> None:  # noqa: F811
+def test_what_every_door_answers(house: Collection, doors: Doors, recorder: Recorder, chat: OpenAIServer) -> None:
     recorder.spans.clear()
     assert doors.page() == doors.page(do="search", mode="lexical") == 302
     assert doors.api("search", mode="vector", rerank="builtin") == 200
@@ -164,7 +163,7 @@ def test_what_fails_keeps_what_is_required(
     house: Collection,
     doors: Doors,
     recorder: Recorder,
-    chat: OpenAIServer,  # noqa: F811
+    chat: OpenAIServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     make_collection("words", hybrid_enabled=False, empty=True)
