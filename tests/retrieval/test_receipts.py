@@ -26,10 +26,11 @@ from retrieval_app.runs.receipt_verification import Verification, check_form, ve
 from retrieval_app.runs.receipts import KEY_FILE, PublicKey, make_receipt, own_key, read_key
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
-from tests.collections.test_travelling import pack, row_with, sealed
+from tests.collections.test_travelling import pack
 from tests.commands.conftest import run_json
 from tests.exports import export_to_file
 from tests.retrieval.corpus import bearer, get, kept, make_collection
+from tests.security.hostile.files import sealed, with_row
 
 QUESTION = "How much water does the main pump move?"
 PLAN = RetrievePlan(k=4)
@@ -193,8 +194,8 @@ def test_rows_that_no_collection_holds_are_a_problem_of_the_export(
     _, receipt, export = exported
     changed = export.with_name("changed.zip")
     changes = (
-        row_with("documents.jsonl", state="perhaps"), row_with("documents.jsonl", revision="x"),
-        row_with("chunks.jsonl", tags="abc"), row_with("chunks.jsonl", start_char=None), doubled,
+        with_row("documents.jsonl", state="perhaps"), with_row("documents.jsonl", revision="x"),
+        with_row("chunks.jsonl", tags="abc"), with_row("chunks.jsonl", start_char=None), doubled,
     )  # fmt: skip
     for change in changes:
         changed.write_bytes(pack(export, change).read())
