@@ -189,6 +189,7 @@ def test_the_gate_is_set_judges_and_is_overruled(
         visitor.get("/collections/nature/index-versions/"), 'a[href="/collections/nature/index-versions/2/gate/"]'
     )
     report = visitor.get("/collections/nature/index-versions/2/gate/")
+    assert has(report, "#overrule button[name=do][value=drop]")
     assert attribute(report, ".banner", "data-tone") == "bad"
     assert re.findall(r"[\d.]*\d", texts(report, ".banner strong")[0]) == ["3", "0.500", "0.1"]
     assert questions(report) == ["Which tree is the tallest?"] and has(report, ".difference")
