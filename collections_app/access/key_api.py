@@ -103,13 +103,8 @@ class KeyItem(Schema):
     tokens_per_day: int = Field(description="that hold; 0: any number")
     revoked_at: datetime | None
 
-    @staticmethod
-    def resolve_acts_as(key: ApiKey) -> str | None:
-        return service.name_user(key)
-
-    @staticmethod
-    def resolve_groups(key: ApiKey) -> list[str]:
-        return service.name_groups(key)
+    resolve_acts_as = staticmethod(service.name_user)
+    resolve_groups = staticmethod(service.name_groups)
 
     @staticmethod
     def resolve_requests_per_minute(key: ApiKey) -> int:

@@ -246,7 +246,17 @@ FILTER_ATTRS = {"class": "mono", "spellcheck": "false", "autocomplete": "off"}
 FILTER_EXAMPLE = "page >= 3 and language = de"
 
 
-class TagsField(forms.CharField):
+class ReadField(forms.CharField):
+    """A text that is read as another value: no check of texts fits that."""
+
+    def validate(self, value: Any) -> None:
+        return
+
+    def run_validators(self, value: Any) -> None:
+        return
+
+
+class TagsField(ReadField):
     """Tags separated by commas; a list of texts in the order typed, each once."""
 
     def to_python(self, value: Any) -> Any:
@@ -257,14 +267,11 @@ class TagsField(forms.CharField):
         if self.required and not value:
             raise ValidationError(self.error_messages["required"], code="required")
 
-    def run_validators(self, value: Any) -> None:
-        return
-
     def prepare_value(self, value: Any) -> Any:
         return ", ".join(value) if isinstance(value, Iterable) and not isinstance(value, str) else value
 
 
-class LinesField(forms.CharField):
+class LinesField(ReadField):
     """One text per line; a list in the order typed, each once."""
 
     widget = forms.Textarea(attrs={"rows": 3, "spellcheck": "false"})
@@ -272,12 +279,6 @@ class LinesField(forms.CharField):
     def to_python(self, value: Any) -> Any:
         lines = (line.strip() for line in str(value or "").splitlines())
         return list(dict.fromkeys(line for line in lines if line))
-
-    def validate(self, value: Any) -> None:
-        return
-
-    def run_validators(self, value: Any) -> None:
-        return
 
     def prepare_value(self, value: Any) -> Any:
         return "\n".join(value) if isinstance(value, list | tuple) else value
@@ -296,25 +297,7 @@ class LanguageField(forms.CharField):
             raise ValidationError(error.message) from None
 
 
-class ObjectField(forms.CharField):
-    """One JSON object; {} when nothing is typed."""
-
-    def to_python(self, value: Any) -> Any:
-        return read_object(str(value or ""))
-
-    def validate(self, value: Any) -> None:
-        return
-
-    def run_validators(self, value: Any) -> None:
-        return
-
-    def prepare_value(self, value: Any) -> Any:
-        if isinstance(value, Mapping):
-            return json.dumps(value, ensure_ascii=False) if value else ""
-        return value
-
-
-class WrittenField(forms.CharField):
+class WrittenField(ReadField):
     """An object in a language of its own; {} when nothing is typed. read raises InvalidInput; write is its inverse."""
 
     read: Callable[[str], Mapping[str, Any]]
@@ -326,14 +309,15 @@ class WrittenField(forms.CharField):
         except InvalidInput as error:
             raise ValidationError(error.message) from None
 
-    def validate(self, value: Any) -> None:
-        return
-
-    def run_validators(self, value: Any) -> None:
-        return
-
     def prepare_value(self, value: Any) -> Any:
         return self.write(value) if isinstance(value, Mapping) else value
+
+
+class ObjectField(WrittenField):
+    """One JSON object; {} when nothing is typed."""
+
+    read = staticmethod(read_object)
+    write = staticmethod(lambda values: json.dumps(values, ensure_ascii=False) if values else "")
 
 
 class FilterInput(forms.TextInput):

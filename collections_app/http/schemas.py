@@ -205,17 +205,12 @@ class CollectionDetail(CollectionBrief):
     def resolve_retention_stated(collection: Collection) -> dict[str, int]:
         return dict(collection.retention)
 
-    @staticmethod
-    def resolve_retention(collection: Collection) -> dict[str, int]:
-        return effective_retention(collection)
+    resolve_retention = staticmethod(effective_retention)
+    resolve_security = staticmethod(effective_security)
 
     @staticmethod
     def resolve_security_stated(collection: Collection) -> dict[str, Any]:
         return dict(collection.security)
-
-    @staticmethod
-    def resolve_security(collection: Collection) -> dict[str, Any]:
-        return effective_security(collection)
 
 
 class ChunkLengths(Schema):

@@ -85,9 +85,7 @@ class JobItem(Schema):
 class JobDetail(JobItem):
     ahead: int = Field(description="jobs that were sent before it and wait too; 0 when it does not wait")
 
-    @staticmethod
-    def resolve_ahead(job: IngestJob) -> int:
-        return jobs_ahead(job)
+    resolve_ahead = staticmethod(jobs_ahead)
 
 
 class JobPage(Schema):

@@ -9,6 +9,7 @@ from django import forms
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext, gettext_lazy
 
+from collections_app.http.form_fields import ReadField
 from collections_app.http.page_requests import field_of
 from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection
@@ -35,7 +36,7 @@ JUDGES = [
 ]
 
 
-class ValuesField(forms.CharField):
+class ValuesField(ReadField):
     """Numbers separated by commas or blanks, each once, in the order typed; [] when nothing is typed."""
 
     def __init__(self, *, number: Callable[[str], Any], example: str, **kwargs: Any) -> None:
@@ -56,12 +57,6 @@ class ValuesField(forms.CharField):
             if number not in result:
                 result.append(number)
         return result
-
-    def validate(self, value: Any) -> None:
-        return
-
-    def run_validators(self, value: Any) -> None:
-        return
 
 
 class PlansForm(forms.Form):
