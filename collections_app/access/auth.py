@@ -188,7 +188,7 @@ ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 409, 413, 422, 429, 500
 class Router(ninja.Router):
     """Of operations that answer errors in the one shape. response: what 200 answers, or by status."""
 
-    def api_operation(self, methods: list[str], path: str, *, response: Any, **values: Any) -> Any:
+    def api_operation(self, methods: list[str], path: str, *, response: Any, **values: Any) -> Any:  # type: ignore[override]
         by_status = response if isinstance(response, dict) else {200: response}
         return super().api_operation(methods, path, response=by_status | ERRORS, **values)
 

@@ -10,7 +10,7 @@ import hashlib
 import hmac
 import secrets
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -103,8 +103,8 @@ class KeyItem(Schema):
     tokens_per_day: int = Field(description="that hold; 0: any number")
     revoked_at: datetime | None
 
-    resolve_acts_as = staticmethod(service.name_user)
-    resolve_groups = staticmethod(service.name_groups)
+    resolve_acts_as: ClassVar = staticmethod(service.name_user)
+    resolve_groups: ClassVar = staticmethod(service.name_groups)
 
     @staticmethod
     def resolve_requests_per_minute(key: ApiKey) -> int:

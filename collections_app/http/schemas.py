@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from datetime import date, datetime
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from uuid import UUID
 
 from ninja import Field, Schema
@@ -205,8 +205,8 @@ class CollectionDetail(CollectionBrief):
     def resolve_retention_stated(collection: Collection) -> dict[str, int]:
         return dict(collection.retention)
 
-    resolve_retention = staticmethod(effective_retention)
-    resolve_security = staticmethod(effective_security)
+    resolve_retention: ClassVar = staticmethod(effective_retention)
+    resolve_security: ClassVar = staticmethod(effective_security)
 
     @staticmethod
     def resolve_security_stated(collection: Collection) -> dict[str, Any]:

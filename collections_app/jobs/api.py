@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 from uuid import UUID
 
 from django.db.models import QuerySet
@@ -85,7 +85,7 @@ class JobItem(Schema):
 class JobDetail(JobItem):
     ahead: int = Field(description="jobs that were sent before it and wait too; 0 when it does not wait")
 
-    resolve_ahead = staticmethod(jobs_ahead)
+    resolve_ahead: ClassVar = staticmethod(jobs_ahead)
 
 
 class JobPage(Schema):
