@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,59 +14,9 @@ from ragd.text.chunking import split_sentences
 from ragd.text.sentences import last_sentence_end, sentence_ends
 
 # Each case is the list of its sentences; the text is their join with one space, or as CJK needs it with none.
-SPACED = [
-    ["One sentence."],
-    ["No mark at the end"],
-    ["First one.", "Second one."],
-    ["Is it?", "Yes!", "Good."],
-    ["What?!", "Really…", "Yes."],
-    ["Dr. Smith met Mrs. Jones.", "They talked."],
-    ["Prof. Miller et al. 2019 disagree.", "We do not."],
-    ["J. R. R. Tolkien wrote it.", "He took years."],
-    ["Written by A. B. Clark in May.", "It sold well."],
-    ["Take vitamin C.", "It helps."],
-    ["So do I.", "Then we agree."],
-    ["Pi is 3.14 or so.", "Tau is 6.28."],
-    ["It costs $4.50.", "That is cheap."],
-    ["Use e.g. Python or C.", "The rest follows."],
-    ["Some, i.e. Two, came.", "Nobody else."],
-    ["Apples, pears, etc. are fruit.", "So are plums."],
-    ["Apples, pears, etc.", "Carrots are not."],
-    ["See Fig. 3 and Eq. 4 for it.", "Both are plain."],
-    ["See No. 5 on p. 12 of vol. 2.", "It is there."],
-    ["I said no.", "Then I left."],
-    ["Acme Inc. Chairman Bo Li spoke.", "He was brief."],
-    ["He works for Acme Inc.", "They make anvils."],
-    ["The U.S. Senate voted.", "It passed."],
-    ["She moved to the U.S.", "In 1990 she left."],
-    ["We met at 5 p.m. Monday.", "It rained."],
-    ["We met at 5 p.m.", "The rain had stopped."],
-    ["It began on Jan. 5 and ended.", "Snow fell."],
-    ["Go to https://example.com/a.b?c=d.e!f now.", "Then read index.html there."],
-    ["Version 1.2.3 is out.", "2.0 follows."],
-    ["Open setup.py first.", "Run it."],
-    ['He said "Stop."', "Then he left."],
-    ['"Really?" she asked.', '"Yes!" he said.'],
-    ["(This is an aside.)", "This is not."],
-    ["He left (in May.) and came back.", "Good."],
-    ["“Curly quotes end.”", "‘So do these.’", "Fine."],
-    ["Wait... what?", "Nothing."],
-    ["Wait...", "What was that?"],
-    ["**Bold ends.**", "Plain starts."],
-    ["Das ist z.B. Unsinn.", "Es endet am 3. Oktober nicht."],
-    ["¿Qué hora es?", "¡Las tres!", "Bien."],
-    ["Il arrive.", "À demain."],
-    ["Он пришёл.", "Она ушла."],
-    ["यह एक वाक्य है।", "यह दूसरा है।"],
-    ["هل هذا سؤال؟", "نعم."],
-    ["A line break\nis no end.", "This is."],
-]
-UNSPACED = [
-    ["今天天气很好。", "我们去公园吧！", "好吗？"],
-    ["これは文です。", "「次の文です。」", "終わり"],
-    ["数値は３．１４です。", "以上。"],
-    ["他说：“好。”", "然后走了。"],
-]
+CASES: dict[str, list[list[str]]] = json.loads(
+    (Path(__file__).parent.parent / "data" / "sentences.json").read_text("utf-8")
+)
 BY_LINES = [
     ["A title", "The text below it."],
     ["1. Introduction", "2. Methods"],
@@ -78,12 +30,12 @@ def cut(text: str) -> list[str]:
     return [text[start:end] for start, end in split_sentences(text)]
 
 
-@pytest.mark.parametrize("sentences", SPACED, ids=lambda case: case[0][:30])
+@pytest.mark.parametrize("sentences", CASES["spaced"], ids=lambda case: case[0][:30])
 def test_golden_spaced(sentences: list[str]) -> None:
     assert cut(" ".join(sentences)) == sentences
 
 
-@pytest.mark.parametrize("sentences", UNSPACED, ids=lambda case: case[0])
+@pytest.mark.parametrize("sentences", CASES["unspaced"], ids=lambda case: case[0])
 def test_golden_without_spaces(sentences: list[str]) -> None:
     assert cut("".join(sentences)) == sentences
 
