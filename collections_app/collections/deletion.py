@@ -189,6 +189,7 @@ def _purge(collection: Collection) -> dict[str, Any]:
 def _delete_rows(collection_id: int) -> None:
     """What points at other rows goes before them; a table that is not named here is emptied with the rest."""
     scope = {"collection": collection_id}
+    Operation.objects.filter(source__collection_id=collection_id).delete()
     own = {"chunk_stats", "chunk_terms", "chunk_segments", "documents"}  # go with the collection's row
     named = (IngestJob, IngestBatch, ChunkOverlay, DocumentRevision, IndexVersion, Upload)
     for table, required in collection_tables():

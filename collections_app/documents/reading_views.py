@@ -94,7 +94,7 @@ def document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         "overlays": _count_overlays(record),
         "cited": cited,
         "present_policy": policy_for(collection).as_dict(),
-        "moved_from": moved_from if cited else None,
+        "moved_from": moved_from,
         **pages_around(reading.number, has_more=reading.number < reading.total),
     }
     return render_page(request, "collections/document.html", context)

@@ -142,7 +142,7 @@ class ExtractiveAnswerer:
         readable = read_sentences(sources)
         sentences = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
         likely = str(sources[0].attributes.get("language", "")) if sources else ""
-        places = [Place(item.source, item.read_as or item.text, item.heading) for item in sentences]
+        places = [Place(item.source, item.read_as or item.text, item.heading, item.is_row) for item in sentences]
         weighing = Weighing(read_question(query, likely), sources, places)
         is_read = bool(places) and self._is_read(query, sources)
         return sentences, self._weigh_meaning(weighing) if is_read else weighing

@@ -32,6 +32,7 @@ CERTAINTY = ("passage", "best_passage", "absent", "score", "margin", "lead", "ki
              "length", "ahead", "words", "rarest", "meaning", "meaning_ahead", "meaning_best", "reads")  # fmt: skip
 PREFIX = 5  # letters that two forms of a longer word share
 FORM_SHARE = 0.8  # what another form of a word counts
+OTHER_KEY = 20.0  # more than any two scores differ by
 MEANING_AHEAD = 5  # the sentence, by meaning, that the best is compared with
 PASSAGES_AHEAD = 3
 
@@ -126,7 +127,7 @@ class Matcher:
         self.places = {word: place for place, word in enumerate(words)}
         self.beginnings: dict[str, list[int]] = {}
         for word, place in self.places.items():
-            if len(word) > 2 and not word[0].isnumeric():
+            if len(word) > 2 and not any(map(str.isnumeric, word)):  # a number or a key has no other form
                 least = max(4 if len(word) > 4 else 3, math.ceil(0.6 * len(word)))
                 self.beginnings.setdefault(word[: min(least, max(PREFIX, 3))], []).append(place)
         self.lengths = sorted({len(beginning) for beginning in self.beginnings})
@@ -145,11 +146,13 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A sentence to be weighed. source: index of its passage. text: as read; heading: what stands above it."""
+    """A sentence to be weighed. source: index of its passage. text: as read; heading: what stands above it. is_row: it
+    is a row of a table, which no other row says more about."""
 
     source: int
     text: str
     heading: str = ""
+    is_row: bool = False
 
 
 class Weighing:
@@ -175,7 +178,7 @@ class Weighing:
         rows = []
         for index, place in enumerate(places):
             around = np.maximum(self._held[index], headings[place.heading])
-            if index and places[index - 1].source == place.source:
+            if index and places[index - 1].source == place.source and not place.is_row:
                 around = np.maximum(around, self._held[index - 1])
             rows.append(
                 (
@@ -200,7 +203,17 @@ class Weighing:
         """One per sentence: higher is likelier to answer."""
         weights = MODEL["order"]["words" if self.cosines is None else "meaning"]
         scores: np.ndarray = self.order @ np.array(weights)
-        return scores
+        return scores - OTHER_KEY * self._of_other_keys()
+
+    def _of_other_keys(self) -> np.ndarray:
+        """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""
+        keys = [place for place, word in enumerate(self.question.words) if any(map(str.isnumeric, word))]
+        rows = np.array([place.is_row for place in self.places], bool)
+        if not keys or not rows.any():
+            return np.zeros(len(rows))
+        held = self._held[:, keys]
+        lacking: np.ndarray = rows & (held < held[rows].max(axis=0)).any(axis=1)
+        return lacking.astype(float)
 
     def certainty(self) -> float:
         """0 to 1: how sure it is that one of the sentences answers; 0.0 without sentences."""

@@ -102,4 +102,4 @@ def test_rail_menus_and_tabs_are_those_of_the_reader(house: House) -> None:
     assert rails["root"] == ["Chat", "Library", "Evaluate", "Admin"]
     assert set(menus["root"]) - set(menus["viewer"]) >= {"Alerts", "Operations", "Audit log", "Leak probe"}
     assert "Content health" in tabs["curator"] and "Content health" not in tabs["asker"]
-    assert texts(house.client("viewer").get("/activity/spans/"), ".levels [aria-current]") == ["Spans"]
+    assert texts(house.client("viewer").get("/activity/spans/"), ".segments [aria-current]") == ["Spans"]

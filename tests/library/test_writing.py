@@ -80,4 +80,4 @@ def test_rows_carry_the_revision_and_state_of_their_document(make_store: Any) ->
         {"id": store.collection.id},
     )
     index(make_chunks("a", "one", "two"), store)
-    assert [(row[2], row[6], row[7]) for row in read(store, STORED)] == [("one", 7, True), ("two", 7, False)]
+    assert [(row[2], row[6], row[7]) for row in read(store, STORED)] == [("one", 7, False), ("two", 7, False)]

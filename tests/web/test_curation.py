@@ -64,7 +64,7 @@ def test_filters_have_counts_and_stand_in_the_address(visitor: Client, nature: A
     html = text(visitor.get(f"{TABLE}?tag=nature&tag=sea&sort=-revision"))
     assert listed(html) == [WHALES]
     assert 'Active</span><span class="tally">1<' in html
-    assert 'href="?tag=nature&amp;sort=-revision"' in html  # without the tag sea
+    assert 'href="?sort=-revision&amp;tag=nature"' in html  # without the tag sea
     assert 'sea</span><span class="tally">1<' in text(visitor.get(TABLE))
     assert listed(text(visitor.get(f"{TABLE}?type=text/html"))) == []
 

@@ -54,7 +54,7 @@ def test_what_only_knows_the_name_calls_it_so(visitor: Client, park: Collection,
     run = ask("Which whale is the largest?")
     listed = visitor.get("/activity/")
     assert texts(listed, "tbody .name-cell") == [TITLE] and attribute(listed, "tbody .name-cell", "title") == "nature"
-    assert texts(listed, "#id_collection option[value=nature]") == [TITLE]
+    assert texts(visitor.get("/activity/?collection=nature"), "#filter-collection summary b") == [TITLE]
     assert TITLE in texts(visitor.get(f"/runs/{run.pk}/"), ".facts a[href='/collections/nature/']")
     GoldenSet.objects.create(name="whales", collection_name="nature")
     assert texts(visitor.get("/evaluation/sets/"), "tbody a[href='/collections/nature/']") == [TITLE]
