@@ -75,6 +75,7 @@ def test_search_only_shows_ranks_and_no_answer(visitor: Client, ask: Callable[..
     assert '<div class="answer' not in html
     assert "Vector search" in html
     assert "Keyword search" in html
+    assert run.short_result["reason"] == "collection_small" and '<p class="small watch only-details">' in html
 
 
 def test_abstaining_is_said_plainly(visitor: Client, ask: Callable[..., Any]) -> None:
