@@ -55,8 +55,8 @@ def read_the_run_and_go_elsewhere(visit: Visit) -> None:
     page.get_by_role("link", name="How many flowers").first.click()
     page.wait_for_url("**/runs/*/")
     for tab in ("ranking", "trace", "evaluation"):
-        page.locator(f".tabs a[href$='/{tab}/']").click()
-        page.wait_for_url(f"**/{tab}/")
+        page.locator(f".tabs a[href$='?view={tab}']").click()
+        page.wait_for_url(f"**/?view={tab}")
         assert visit.overflow_px() <= 0
 
     visit.darken()
