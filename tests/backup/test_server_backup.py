@@ -411,7 +411,7 @@ def test_a_backup_that_is_killed_looks_like_none(
 ) -> None:
     before, slots = [each.id for each in copy.backups()], names_of_slots(connection)
     names = {*copy.names(BACKUPS)}
-    script = [sys.executable, "-c", KILLED, str(top / "var"), copy.store.place, SECRET]
+    script = [sys.executable, "-c", KILLED, str(top / "var"), copy.store.address, SECRET]
     variables = os.environ | {"DJANGO_SETTINGS_MODULE": "ragd_site.settings"}
     done = subprocess.run(script, cwd=REPOSITORY, env=variables, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
@@ -436,7 +436,7 @@ def test_a_backup_that_is_killed_looks_like_none(
 def test_a_killed_drill_stands_in_no_later_ones_way(
     top: Path, copy: Repository, backup: Backup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = [sys.executable, "-c", KILLED_DRILL, str(top / "var"), copy.store.place, SECRET, backup.id]
+    script = [sys.executable, "-c", KILLED_DRILL, str(top / "var"), copy.store.address, SECRET, backup.id]
     variables = os.environ | {"DJANGO_SETTINGS_MODULE": "ragd_site.settings", "RAGD_PROCESS": "restore"}
     killed = subprocess.run(script, cwd=REPOSITORY, env=variables, capture_output=True, check=False)
     assert killed.returncode == -signal.SIGKILL, killed.stderr

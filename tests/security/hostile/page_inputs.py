@@ -31,7 +31,7 @@ POSTS = (
     (f"{PAGE}/urls/", ("urls", "tags", "metadata")),
     (f"{PAGE}/playground/save/", ("name", "k", "mode", "weights")),
     (f"{PAGE}/edit/pump.md/", ("title", "tags", "metadata", "revision", "enabled")),
-    ("/evaluation/sets/new/", ("name", "collection", "description")),
+    ("/evaluation/sets/", ("name", "collection", "description")),
     ("/theme/", ("theme", "next")),
     ("/status/", ("text",)),
 )
