@@ -8,8 +8,10 @@
 
   // the thread as it stands; what was typed meanwhile stays
   async function show(href) {
-    const typed = find("#composer textarea")?.value ?? "";
-    await htmx.ajax("GET", href, { target: "#chat", swap: "outerHTML" });
+    let typed = "";
+    const keep = (event) => { if (event.detail.target.id === "chat") typed = find("#composer textarea")?.value ?? ""; };
+    document.addEventListener("htmx:beforeSwap", keep);
+    await htmx.ajax("GET", href, { target: "#chat", swap: "outerHTML" }).finally(() => document.removeEventListener("htmx:beforeSwap", keep));
     const area = find("#composer textarea");
     if (!area) return;
     if (typed) area.value = typed;

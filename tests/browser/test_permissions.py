@@ -62,6 +62,7 @@ def test_who_is_shared_a_collection_may_ask_and_who_may_not_is_told(visit: Visit
     page.get_by_label("Question").fill("Which tree is the tallest?")
     page.get_by_label("Question").press("Enter")
     expect(page.locator(".answer")).to_contain_text("redwood")
+    expect(page.get_by_role("button", name="Correct", exact=True)).to_be_visible()  # it comes later than the answer
 
     people.replace_role(vera, "viewer", nature)
     visit.go("/collections/nature/")
