@@ -9,7 +9,7 @@ from ninja import Field
 
 from collections_app.access.auth import request_key
 from collections_app.access.permissions import Permission
-from collections_app.http.lists import DEFAULT_LIMIT
+from collections_app.http.paging import DEFAULT_LIMIT
 from collections_app.http.schemas import Request
 from collections_app.http.validation import SomeUuid, StrictInt
 from evaluation_app.golden import api, edits

@@ -13,7 +13,7 @@ from collections_app.audit.chain import verify_chain
 from collections_app.audit.downloads import MEDIA_TYPE, send_audit_log
 from collections_app.audit.log import ORDER, AuditFilter, describe_event
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts
-from collections_app.http.lists import DEFAULT_LIMIT, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 
 router = Router(auth=BearerAuth(Permission.ADMINISTER, Permission.ADMINISTER), tags=["audit"])
 

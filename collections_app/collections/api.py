@@ -12,7 +12,7 @@ from collections_app.access.permissions import Permission
 from collections_app.collections import services as service
 from collections_app.collections.deletion import delete_collection as request_deletion
 from collections_app.http.fields import Cursor, Limit
-from collections_app.http.lists import paginate
+from collections_app.http.paging import paginate
 from collections_app.http.schemas import (
     CollectionBrief,
     CollectionChanges,

@@ -27,7 +27,7 @@ from collections_app.documents.schemas import (
 )
 from collections_app.documents.selection import choose_matching, choose_named, count_facets
 from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
-from collections_app.http.lists import DEFAULT_LIMIT, cut_page, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
 from collections_app.http.schemas import (
     ChunkPage,
     DocumentDeleted,

@@ -16,7 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from collections_app.chunks.policies import MAX_CHARS_LIMIT, TOKENS_LIMIT
 from collections_app.collections.retention_periods import DAYS_MAX
-from collections_app.http.lists import LIMIT_MAX
+from collections_app.http.paging import LIMIT_MAX
 from collections_app.http.validation import StrictInt
 from ragd.identity import DOC_ID_MAX_CHARS, LABEL_MAX_CHARS, NAME_MAX_CHARS, TAG_MAX_CHARS, TAGS_MAX
 

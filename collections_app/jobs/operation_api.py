@@ -14,7 +14,7 @@ from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts
-from collections_app.http.lists import paginate
+from collections_app.http.paging import paginate
 from collections_app.http.schemas import Request
 from collections_app.jobs.operations import cancel_operation
 from collections_app.models import Operation

@@ -16,7 +16,7 @@ from collections_app.access.auth import BearerAuth, Router, answer, check_collec
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
-from collections_app.http.lists import DEFAULT_LIMIT, filter_stated, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
 from collections_app.http.schemas import IsoTime, Request, Stored
 from collections_app.http.validation import SomeUuid, StrictInt
 from evaluation_app.experiments import lifecycle, starting

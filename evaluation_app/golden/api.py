@@ -17,7 +17,7 @@ from collections_app.access.models import CollectionScope
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts
-from collections_app.http.lists import DEFAULT_LIMIT, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from evaluation_app.golden import edits, sets
 from evaluation_app.golden.expectations import find_drifts, read_status
 from evaluation_app.golden.formats import Format, decode, map_rows, mapped_columns, read_columns, read_file

@@ -14,7 +14,7 @@ from collections_app.access.permissions import Permission
 from collections_app.collections.services import get_collection
 from collections_app.http.downloads import Reading, download_response
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit
-from collections_app.http.lists import DEFAULT_LIMIT, filter_stated, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
 from evaluation_app.golden.sets import find_set
 from evaluation_app.models import EvaluationRun
 from evaluation_app.reviews.anchoring import anchored_scores

@@ -13,7 +13,7 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, check_collection_scope, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Printable, accepts, between
-from collections_app.http.lists import DEFAULT_LIMIT, filter_stated, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
 from collections_app.http.schemas import Id, Request, Stored, TextOrNull
 from collections_app.http.validation import StrictInt
 from evaluation_app.measures.scores import Score

@@ -34,7 +34,7 @@ from collections_app.documents.schemas import (
 )
 from collections_app.documents.selection import State
 from collections_app.errors import ServiceError
-from collections_app.http.lists import DEFAULT_LIMIT
+from collections_app.http.paging import DEFAULT_LIMIT
 from collections_app.http.schemas import (
     CollectionBrief,
     DocumentDeleted,

@@ -13,7 +13,7 @@ from ninja import Field, Schema
 from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Name
-from collections_app.http.lists import DEFAULT_LIMIT, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.http.schemas import IsoTime, Request
 from collections_app.models import Collection
 from retrieval_app.models import Calibration, SavedPlan

@@ -16,7 +16,7 @@ from collections_app.chunks.document_snapshot import find_chunk
 from collections_app.documents.services import get_document
 from collections_app.errors import ServiceError
 from collections_app.http.fields import Cursor, DocId, Instant, Limit, between
-from collections_app.http.lists import DEFAULT_LIMIT, LIMIT_MAX
+from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX
 from retrieval_app.runs.lineage import (
     DAYS_MAX,
     RUNS_SHOWN,

@@ -17,7 +17,7 @@ from collections_app.access.auth import BearerAuth, Router, check_collection_sco
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, accepts
-from collections_app.http.lists import DEFAULT_LIMIT, LIMIT_MAX, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX, paginate
 from collections_app.models import ApiKey, Collection
 from ragd.types import RetrievePlan
 from retrieval_app.answers.streams import (

@@ -17,7 +17,7 @@ from collections_app.documents.schemas import (
 )
 from collections_app.documents.services import get_document
 from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
-from collections_app.http.lists import DEFAULT_LIMIT, cut_page, paginate
+from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
 from collections_app.models import Document, DocumentRevision
 
 router = Router(auth=BearerAuth(), tags=["revisions"])

@@ -14,7 +14,7 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit
-from collections_app.http.lists import DEFAULT_LIMIT, Page, cut_page
+from collections_app.http.paging import DEFAULT_LIMIT, Page, cut_page
 from evaluation_app.models import EvaluationRun
 from evaluation_app.runs.comparison.decisive import Kind, RunVerdict
 from evaluation_app.runs.comparison.presenters import choose_questions

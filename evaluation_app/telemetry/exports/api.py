@@ -11,7 +11,7 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import accepts
-from collections_app.http.lists import LIMIT_MAX
+from collections_app.http.paging import LIMIT_MAX
 from evaluation_app.telemetry.exports.downloads import STORED, choose_capture, export_matching, stream
 from evaluation_app.telemetry.exports.formats import FORMATS, JSON, JSON_LINES
 from evaluation_app.telemetry.search.api import SpanFilters
