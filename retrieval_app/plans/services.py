@@ -130,11 +130,6 @@ def _clean(field: str, tags: Sequence[str]) -> tuple[str, ...]:
     return clean_tags(tags)
 
 
-def default_plan(collection: Collection) -> SavedPlan | None:
-    """The plan that every channel begins from when the caller names none; None for the server's defaults."""
-    return SavedPlan.objects.of(collection).filter(is_default=True).first()
-
-
 def find_plan(collection: Collection, name: str) -> SavedPlan:
     """Raises ServiceError 404 that lists the saved plans."""
     record = SavedPlan.objects.of(collection).filter(name=name).first() if can_be_stored(name) else None

@@ -105,7 +105,7 @@ def test_at_most_one_plan_is_the_default(house: Collection, client: Client) -> N
     marks = {item["name"]: item["is_default"] for item in get(client, PLANS, headers)[1]["items"]}
     assert marks == {"one": False, "two": True}
     assert patch(client, f"{PLANS}/two", {"is_default": False}, headers)[1]["is_default"] is False
-    assert services.default_plan(house) is None
+    assert services.choose_plan(house, None, {}).name == ""
     with pytest.raises(IntegrityError), transaction.atomic():
         SavedPlan.objects.all().update(is_default=True)
 

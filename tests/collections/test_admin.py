@@ -404,9 +404,9 @@ def test_saved_plans_are_marked_and_deleted_through_the_services(admin_client: C
     one, two = (services.save_plan(collection, name, RetrievePlan(k=k)) for name, k in (("one", 1), ("two", 2)))
     base = list_of(SavedPlan)
     admin_client.post(base, {"action": "make_default", "_selected_action": [str(one.pk)]})
-    assert services.default_plan(collection) == one
+    assert services.choose_plan(collection, None, {}).name == one.name
     admin_client.post(base, {"action": "unmark_default", "_selected_action": [str(one.pk)]})
-    assert services.default_plan(collection) is None
+    assert services.choose_plan(collection, None, {}).name == ""
     admin_client.post(base, {"action": "delete_plans", "_selected_action": [str(one.pk), str(two.pk)]})
     assert list(SavedPlan.objects.all()) == []
     said = AuditEvent.objects.filter(subject_kind="savedplan", actor_name="admin")

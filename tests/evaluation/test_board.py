@@ -24,7 +24,7 @@ from evaluation_app.scoring.modes import bands_for, find_mode, keep_bands, thres
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
-from retrieval_app.plans.services import default_plan
+from retrieval_app.plans.services import choose_plan
 from tests.evaluation.made_runs import make_run
 from tests.web.pages import attribute, texts
 
@@ -358,9 +358,8 @@ def test_the_plan_of_a_fix_is_kept_for_the_collection(admin_client: Client, make
     page = admin_client.get(address).content.decode()
     assert 'name="is_default"' in page
     admin_client.post(address, {"do": "save", "name": "wider", "is_default": "1"})
-    kept = default_plan(collection)
-    assert kept is not None
-    assert (kept.name, kept.retrieve_plan) == ("wider", RetrievePlan(k=33))
+    kept = choose_plan(collection, None, {})
+    assert (kept.name, kept.plan) == ("wider", RetrievePlan(k=33))
     admin_client.post(address, {"do": "save", "name": "a/b"})
     assert SavedPlan.objects.count() == 1
 

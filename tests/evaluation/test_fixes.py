@@ -22,7 +22,7 @@ from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, Gol
 from evaluation_app.scoring.modes import find_mode, stored_table
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
-from retrieval_app.plans.services import default_plan
+from retrieval_app.plans.services import choose_plan
 from tests.evaluation.made_runs import make_run
 
 pytestmark = pytest.mark.django_db
@@ -232,8 +232,7 @@ def test_who_kept_or_discarded_a_fix_is_kept(admin_client: Client, make: Make, c
     found.refresh_from_db()
     assert (found.outcome, found.saved_as, found.is_default) == ("kept", "reranked", True)
     assert found.decided_at is not None
-    kept = default_plan(collection)
-    assert kept is not None and kept.name == "reranked"
+    assert choose_plan(collection, None, {}).name == "reranked"
 
 
 MODES = {
