@@ -111,6 +111,13 @@ def _interval(values: Any) -> str:
     return f"  {np.mean(values):.3f} [{np.quantile(draws, 0.025):.2f}, {np.quantile(draws, 0.975):.2f}]"
 
 
+def order_loss(weights: np.ndarray, *parts: tuple[np.ndarray, np.ndarray]) -> float:
+    """How unlikely the right sentences are. parts: of each question (what was measured, which are right)."""
+    scores = [(measured @ weights, right) for measured, right in parts]
+    lost = [np.logaddexp.reduce(each) - np.logaddexp.reduce(each[right]) for each, right in scores]
+    return float(np.mean(lost) + RIDGE * weights @ weights / 2)
+
+
 def fit(sets: dict[str, list[Question]], answerer: ExtractiveAnswerer) -> None:
     """English with the meaning and without it; small sets also with few passages."""
     kept = []
@@ -125,19 +132,12 @@ def fit(sets: dict[str, list[Question]], answerer: ExtractiveAnswerer) -> None:
                         sentences, weighing = answerer.read(question.text, sources)
                         gold = np.array([right and question.is_held(each.text) for each in sentences], dtype=bool)
                         kept.append((f"{name} {answerer.words_only} {sources is few}", right, weighing, gold))
-    for kind in ("words", "meaning"):
-        own = [row for row in kept if (row[2].cosines is None) == (kind == "words") and row[0].endswith("False")]
-        groups = [row for row in own if row[3].any()]
-        table = np.vstack([row[2].order for row in groups])
-        scale = np.maximum(table.std(axis=0), 1e-9)
-
-        def loss(weights: np.ndarray) -> float:
-            scores = [row[2].order @ (weights / scale) for row in groups]  # noqa: B023
-            rights = [np.logaddexp.reduce(each[row[3]]) for each, row in zip(scores, groups, strict=True)]  # noqa: B023
-            rests = [np.logaddexp.reduce(each) for each in scores]
-            return float(np.mean(np.array(rests) - rights) + RIDGE * weights @ weights / 2)
-
-        MODEL["order"][kind] = (minimize(loss, np.zeros(len(ORDER)), method="L-BFGS-B").x / scale).round(4).tolist()
+    for kind, bare in (("words", True), ("meaning", False)):
+        groups = [row for row in kept if (row[2].cosines is None) == bare and row[0].endswith("False") and row[3].any()]
+        scale = np.maximum(np.vstack([row[2].order for row in groups]).std(axis=0), 1e-9)
+        parts = tuple((row[2].order / scale, row[3]) for row in groups)
+        weights = minimize(order_loss, np.zeros(len(ORDER)), parts, method="L-BFGS-B").x / scale
+        MODEL["order"][kind] = weights.round(4).tolist()
         print(kind, MODEL["order"][kind])
     kept = [row for row in kept if row[2].places]
     rows = np.array([row[2].features() for row in kept])
