@@ -22,7 +22,7 @@ from django.utils import timezone
 from psycopg import IsolationLevel
 from psycopg.errors import UndefinedTable
 
-from collections_app.access.context import bind, current_access
+from collections_app.access.context import bind, current_access, tell_nodes
 from collections_app.audit import services
 from collections_app.collections.export_parts import (
     CHUNKS,
@@ -70,11 +70,13 @@ class Snapshot:
         }  # Django's
         selected["application_name"] = READER_NAME.format(collection=collection_id)
         self.connection: psycopg.Connection[Any] = psycopg.connect(**selected, autocommit=True)
-        bind(self.connection, current_access().setting)  # also of the server itself: files of threads are never in it
+        setting = current_access().setting  # also of the server itself: files of threads are never in it
+        bind(self.connection, setting)
         self.connection.autocommit = False
         self.connection.isolation_level = IsolationLevel.REPEATABLE_READ
         self.connection.read_only = True
         self.execute(IN_UTC)
+        tell_nodes(self.connection, setting)
 
     def close(self) -> None:
         self.connection.close()
