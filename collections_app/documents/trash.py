@@ -1,7 +1,8 @@
 """The trash: documents that people delete are kept for some days, apart from all that is searched or listed.
 
 A document goes there as rows of tables of its own and is deleted as any other; restoring it ingests its text again
-under the same ID, with its earlier revisions, manual edits, vectors, original and access list.
+under the same ID, by the chunk policy that holds for it now, with its earlier revisions, manual edits, vectors,
+original and access list.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from django.db.models import QuerySet
 from collections_app.access.context import elevated, require
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
-from collections_app.chunks.policies import policy_for
+from collections_app.chunks.policies import policy_of
 from collections_app.collections.models import name_actor
 from collections_app.collections.retention_periods import kept_for
 from collections_app.documents.document_tree import with_attachments
@@ -29,7 +30,6 @@ from collections_app.jobs.attempts import IngestOutcome
 from collections_app.models import Chunk, Collection, Document, TrashedDocument
 from ragd.errors import RagdError
 from ragd.store.store import execute, fetch_all
-from ragd.types import ChunkPolicy
 
 RESTORE = "restored"
 DELETED_AT_ONCE = 500
@@ -175,13 +175,12 @@ def _restore(collection: Collection, row: TrashedDocument, actor: services.Actor
             _drop([row.pk])
         services.record(actor, [document.get()], "document.restore", "restored from the trash")
 
-    policy = ChunkPolicy.from_dict(past.chunk_policy) if past.chunk_policy else policy_for(collection)
     in_current_index_version(
         collection,
         lambda: ingest(
             collection,
             draft_of(past),
-            policy,
+            policy_of(collection, past),
             on_commit=[put_back],
             cause=Cause(RESTORE, name_actor(actor)),
             overlays=DocumentOverlays.read(collection.pk, row.doc_id),

@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import change_state, delete_documents, ingest_text, reindex_documents
-from collections_app.documents.trash import trash_documents
+from collections_app.documents.trash import restore_documents, trash_documents
 from collections_app.index import builder
 from collections_app.index.services import (
     activate_index_version,
@@ -40,6 +40,7 @@ from collections_app.models import (
     IngestJob,
     StateChange,
     TrashedChunk,
+    TrashedDocument,
 )
 from evaluation_app.runs.retention import apply_retention
 from ragd.errors import DimensionMismatch, InvalidInput
@@ -128,15 +129,13 @@ def test_another_model_and_policy_are_built_beside_and_swapped_in(filled: Collec
 
 
 def test_a_change_of_language_embeds_nothing(filled: Collection, embeddings: OpenAIServer) -> None:
-    vectors = sorted(Chunk.objects.values_list("doc_id", "chunk_index", "embedding"), key=lambda row: row[:2])
+    rows = Chunk.objects.values_list("doc_id", "chunk_index", "embedding")
+    vectors = sorted((*key, list(vector)) for *key, vector in rows.iterator())
     index_version = start_index_version(filled, {"language": "german"})
     embeddings.requests.clear()
     assert run(index_version) == "succeeded"
     assert embeddings.requests == []
-    again = sorted(Chunk.objects.values_list("doc_id", "chunk_index", "embedding"), key=lambda row: row[:2])
-    assert [(doc_id, index, list(vector)) for doc_id, index, vector in again] == [
-        (doc_id, index, list(vector)) for doc_id, index, vector in vectors
-    ]
+    assert sorted((*key, list(vector)) for *key, vector in rows.all()) == vectors
     assert reload(filled).language == "german"
     check_whole(filled)
 
@@ -153,6 +152,16 @@ def test_who_read_the_collection_before_a_swap_writes_into_what_serves_now(
     trash_documents(stale[2], ["c"])
     vectors = TrashedChunk.objects.values_list("embedding", flat=True)
     assert {len(vector) for vector in vectors} == {OTHER["embed_dims"]}
+    check_whole(filled)
+
+
+def test_what_comes_back_from_the_trash_is_cut_as_the_index_version_says_that_serves_now(filled: Collection) -> None:
+    trash_documents(filled, ["a"])
+    assert run(start_index_version(filled, {"chunk_policy": SMALL})) == "succeeded"
+    now = reload(filled)
+    assert restore_documents(now, list(TrashedDocument.objects.values_list("pk", flat=True))).done == ["a"]
+    assert Document.objects.get(doc_id="a").chunk_policy["target_tokens"] == SMALL["target_tokens"]
+    assert ingest_text(now, "a", LONG, title="A", tags=["a"]).unchanged is True
     check_whole(filled)
 
 
