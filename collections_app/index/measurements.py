@@ -192,18 +192,6 @@ def _draw_order(chunk: Chunk) -> tuple[str, bytes, int]:
     return hashlib.md5(name, usedforsecurity=False).hexdigest(), chunk.doc_id.encode(), chunk.chunk_index
 
 
-def list_weights(collections: Iterable[Collection]) -> dict[int, dict[str, float]]:
-    """Collection id -> the weights of what serves, even ones where nothing was measured; one query for all."""
-    numbers = {collection.pk: collection.index_version for collection in collections}
-    rows = IndexVersion.objects.filter(collection_id__in=numbers).exclude(list_weights={})
-    measured = {
-        pk: dict(weights)
-        for pk, number, weights in rows.values_list("collection_id", "number", "list_weights")
-        if numbers[pk] == number
-    }
-    return {pk: measured.get(pk, dict(EVEN)) for pk in numbers}
-
-
 @dataclass(frozen=True, slots=True)
 class Measurements:
     """For people: what was measured of the index version that serves, and the weights that hold where none are stated.

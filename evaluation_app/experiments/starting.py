@@ -28,7 +28,7 @@ from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput
 from ragd.identity import clean_line
 from ragd.types import SPEC_VERSION
-from retrieval_app.plans.services import default_plans
+from retrieval_app.plans.services import choose_plan
 
 K, K_MAX = 10, 100
 Purpose = EvaluationRun.Purpose
@@ -99,7 +99,7 @@ def start_models(
     candidates = read_candidates(collection, models)
     drawn = draw_sample(collection, golden_set, sample)
     documents = Document.objects.filter(collection=collection, enabled=True)
-    chosen = default_plans([collection])[collection.name].plan
+    chosen = choose_plan(collection, None, {}).plan
     with transaction.atomic():
         Collection.objects.select_for_update(no_key=True).get(pk=collection.pk)
         active = EvaluationRun.objects.filter(

@@ -33,7 +33,7 @@ from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd import telemetry
 from ragd.errors import RagdError
-from retrieval_app.plans.services import default_plans
+from retrieval_app.plans.services import choose_plan
 
 State = EvaluationRun.State
 
@@ -155,7 +155,7 @@ class RunExecutor:
 
         try:
             collection = get_collection(run.collection_name)
-            chosen = default_plans([collection])[collection.name]
+            chosen = choose_plan(collection, None, {})
             return try_candidate(
                 collection,
                 Candidate(**run.experiment.variants[run.place or 0]),

@@ -16,7 +16,6 @@ from collections_app.collections.models import name_actor
 from collections_app.collections.services import check_description
 from collections_app.domain.rows import RowReader
 from collections_app.errors import ServiceError
-from collections_app.index.measurements import list_weights
 from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection
 from ragd.conditions import parse_condition
@@ -31,14 +30,16 @@ SERVER_PLAN = "server"  # names the server's defaults, whatever the collection's
 OFF = "none"  # rerank or compress: not at all, whatever the saved plan says
 FILTER_FIELDS = ("tags_any", "tags_all", "metadata", "filter")  # filter: the JSON of Filters.where
 _plans, _calibrations = RowReader(SavedPlan, "p"), RowReader(Calibration, "k")
-# What a plan begins with: the saved plan of a name or else the default one, what weighs results, and list weights.
-BEGINNING = f"""
+# What plans of collections begin with, in their order: the saved plan of a name or else the default one, what weighs
+# results, and list weights.
+BEGINNINGS = f"""
 SELECT {_plans.columns}, {_calibrations.columns}, v.list_weights
-FROM (VALUES (%(id)s::bigint, %(name)s::text)) AS wanted (id, name)
+FROM unnest(%(ids)s::bigint[], %(numbers)s::bigint[]) WITH ORDINALITY AS wanted (id, number, place)
 LEFT JOIN {_plans.table} ON p.collection_id = wanted.id
-    AND CASE WHEN wanted.name IS NULL THEN p.is_default ELSE p.name = wanted.name END
+    AND CASE WHEN %(name)s::text IS NULL THEN p.is_default ELSE p.name = %(name)s END
 LEFT JOIN {_calibrations.table} ON k.collection_id = wanted.id
-LEFT JOIN index_versions v ON v.collection_id = wanted.id AND v.number = %(number)s
+LEFT JOIN index_versions v ON v.collection_id = wanted.id AND v.number = wanted.number
+ORDER BY wanted.place
 """  # noqa: S608  (constants)
 PLAN_FIELDS = (*(field.name for field in fields(RetrievePlan) if field.name != "filters"), *FILTER_FIELDS)
 
@@ -47,12 +48,12 @@ PLAN_FIELDS = (*(field.name for field in fields(RetrievePlan) if field.name != "
 class ChosenPlan:
     """A plan and the name of the saved plan that it began from, "" for none.
 
-    calibrations: of its collection, at most one; None where they were not read with it.
+    calibrations: of its collection, at most one.
     """
 
     plan: RetrievePlan
-    name: str = ""
-    calibrations: Sequence[Calibration] | None = None
+    name: str
+    calibrations: Sequence[Calibration]
 
 
 def build_plan(collection: Collection, *, plan: str | None = None, **explicit: Any) -> RetrievePlan:
@@ -74,32 +75,38 @@ def choose_plan(collection: Collection, name: str | None, explicit: Mapping[str,
         raise InvalidInput(
             f"{unknown[0]!r} is no field of a plan; the fields are {', '.join(PLAN_FIELDS)}", field=unknown[0]
         )
-    wanted = name if name and can_be_stored(name) else None
-    values = {"id": collection.pk, "number": collection.index_version, "name": wanted}
-    ((*row, weights),) = fetch_all(connection, BEGINNING, values)
-    saved, calibration = _plans.make(row[: _plans.width]), _calibrations.make(row[_plans.width :])
-    if name and name != SERVER_PLAN and collection.pk is not None:
-        saved = saved if saved and saved.name == name else find_plan(collection, name)
-    start = saved.retrieve_plan if saved else _server_plan(collection, json.loads(weights or "{}") or dict(EVEN))
+    (begun,) = _begin([collection], name if name and can_be_stored(name) else None)
+    if name and name != SERVER_PLAN and begun.name != name and collection.pk is not None:
+        raise _unknown_plan(collection, name)
     stated = {field: value for field, value in explicit.items() if value is not None}
-    return ChosenPlan(_override(start, stated), saved.name if saved else "", [calibration] if calibration else [])
-
-
-def _server_plan(collection: Collection, weights: Mapping[str, float]) -> RetrievePlan:
-    return RetrievePlan(mode="hybrid" if collection.hybrid_enabled else "vector", weights=weights)
+    return replace(begun, plan=_override(begun.plan, stated))
 
 
 def default_plans(collections: Sequence[Collection]) -> dict[str, ChosenPlan]:
-    """`choose_plan` without a name and fields for each of these, by the collection's name: two queries for all."""
-    saved = {plan.collection_id: plan for plan in SavedPlan.objects.filter(collection__in=collections, is_default=True)}
-    weights = list_weights(collections)
-    result = {}
-    for collection in collections:
-        own = saved.get(collection.pk)
-        result[collection.name] = ChosenPlan(
-            own.retrieve_plan if own else _server_plan(collection, weights[collection.pk]), own.name if own else ""
-        )
-    return result
+    """`choose_plan` without a name and fields for each of these, by the collection's name: one query for all."""
+    return dict(zip((collection.name for collection in collections), _begin(collections, None), strict=True))
+
+
+def _begin(collections: Sequence[Collection], name: str | None) -> list[ChosenPlan]:
+    """What plans of these begin with, in their order: the plan saved under the name (None: the default one) where the
+    collection has it, else the server's."""
+    values = {
+        "ids": [collection.pk for collection in collections],
+        "numbers": [collection.index_version for collection in collections],
+        "name": name,
+    }
+    rows = fetch_all(connection, BEGINNINGS, values)
+    return [_begin_from(collection, row) for collection, row in zip(collections, rows, strict=True)]
+
+
+def _begin_from(collection: Collection, row: Sequence[Any]) -> ChosenPlan:
+    saved, calibration = _plans.make(row[: _plans.width]), _calibrations.make(row[_plans.width : -1])
+    calibrations = [calibration] if calibration else []
+    if saved:
+        return ChosenPlan(saved.retrieve_plan, saved.name, calibrations)
+    weights = json.loads(row[-1] or "{}") or dict(EVEN)
+    plan = RetrievePlan(mode="hybrid" if collection.hybrid_enabled else "vector", weights=weights)
+    return ChosenPlan(plan, "", calibrations)
 
 
 def _override(start: RetrievePlan, values: Mapping[str, Any]) -> RetrievePlan:
@@ -134,14 +141,18 @@ def find_plan(collection: Collection, name: str) -> SavedPlan:
     """Raises ServiceError 404 that lists the saved plans."""
     record = SavedPlan.objects.of(collection).filter(name=name).first() if can_be_stored(name) else None
     if record is None:
-        known = ", ".join(SavedPlan.objects.of(collection).by_name().values_list("name", flat=True)[:20])
-        raise ServiceError(
-            f"collection {collection.name!r} has no saved plan {name!r}; it has {known or 'none'}",
-            type="unknown_plan",
-            status=404,
-            field="plan",
-        )
+        raise _unknown_plan(collection, name)
     return record
+
+
+def _unknown_plan(collection: Collection, name: str) -> ServiceError:
+    known = ", ".join(SavedPlan.objects.of(collection).by_name().values_list("name", flat=True)[:20])
+    return ServiceError(
+        f"collection {collection.name!r} has no saved plan {name!r}; it has {known or 'none'}",
+        type="unknown_plan",
+        status=404,
+        field="plan",
+    )
 
 
 def save_plan(

@@ -106,6 +106,13 @@ def test_at_most_one_plan_is_the_default(house: Collection, client: Client) -> N
     assert marks == {"one": False, "two": True}
     assert patch(client, f"{PLANS}/two", {"is_default": False}, headers)[1]["is_default"] is False
     assert services.choose_plan(house, None, {}).name == ""
+    patch(client, f"{PLANS}/one", {"is_default": True}, headers)
+    other = make_collection("other", hybrid_enabled=False, empty=True)
+    for collections in ([house, other], [other, house]):
+        begun = services.default_plans(collections)
+        assert [*begun] == [collection.name for collection in collections]
+        assert begun == {each.name: services.choose_plan(each, None, {}) for each in collections}
+        assert (begun["house"].name, begun["other"].plan.mode) == ("one", "vector")
     with pytest.raises(IntegrityError), transaction.atomic():
         SavedPlan.objects.all().update(is_default=True)
 

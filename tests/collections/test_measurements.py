@@ -35,7 +35,7 @@ from ragd.insight.list_weights import CHUNKS_MIN, EVEN
 from ragd.search.retrieval import retrieve
 from ragd.types import Chunk, RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.plans.services import build_plan, default_plans, save_plan
+from retrieval_app.plans.services import build_plan, save_plan
 from tests.refusals import refuses
 
 CHUNKS = CHUNKS_MIN + 2
@@ -74,7 +74,6 @@ def test_a_measurement_is_kept_and_used_where_none_is_stated(filled: Collection)
     weights = index_version.list_weights
     assert weights["lexical"] == 1.0 and weights["vector"] < 0.1
     assert dict(build_plan(filled).weights) == weights
-    assert dict(default_plans([filled])[filled.name].plan.weights) == weights
     assert build_plan(filled).hash != build_plan(filled, weights=EVEN).hash
 
 

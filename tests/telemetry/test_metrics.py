@@ -258,10 +258,10 @@ def test_scores_of_what_serves_are_gauges(
 ) -> None:
     from collections_app.models import Collection
     from evaluation_app.models import GoldenSet
-    from retrieval_app.plans.services import default_plans
+    from retrieval_app.plans.services import choose_plan
     from tests.evaluation.made_runs import make_run
 
-    plan = default_plans([house])["house"].plan
+    plan = choose_plan(house, None, {}).plan
     index_version = Collection.objects.get(name="house").index_version
     birds, trees = (GoldenSet.objects.create(name=name, collection_name="house") for name in ("birds", "trees"))
     GoldenSet.objects.create(name="gone", collection_name="gone")
