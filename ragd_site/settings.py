@@ -168,7 +168,6 @@ INSTALLED_APPS = [
     "whitenoise.runserver_nostatic",
     "django.contrib.staticfiles",
     "django_htmx",
-    "ninja",
     "csp",
     "axes",
     "allauth",

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.sessions.models import Session
 from django.test import Client
-from playwright.sync_api import Page, Route, expect
+from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Visit
 
@@ -110,42 +109,20 @@ def test_the_palette_does_what_can_be_done(visit: Visit, nature: Collection) -> 
     expect(page).to_have_url(f"{visit.base}/collections/nature/documents/rivers.md/")
 
 
-def test_the_api_reference_follows_the_theme(visit: Visit, nature: Collection) -> None:
-    """That of the system until one is chosen; Swagger UI draws itself in dark colours of its own then.
-
-    It draws the groups of all operations once, on the narrow screen; what else is looked at, its ground and a heading,
-    is there with a few.
-    """
-    page = visit.page
-
-    def shorten(route: Route) -> None:
-        schema = route.fetch().json()
-        route.fulfill(json=schema | {"paths": dict(list(schema["paths"].items())[:3])})
-
-    def brightness(element: str, colour: str) -> int:
-        value = page.evaluate(f"getComputedStyle(document.querySelector('{element}')).{colour}")
-        return sum(int(part) for part in re.findall(r"\d+", value)[:3]) // 3
-
-    def seen() -> tuple[int, int]:
-        """Of the ground and of a heading."""
-        visit.go("/v1/docs")
-        page.wait_for_selector(".opblock-tag", timeout=60_000)  # Swagger UI draws for long on a busy machine
-        return brightness("html", "backgroundColor"), brightness(".opblock-tag", "color")
-
-    Client().get("/v1/openapi.json")  # made once per process, for seconds of which the browser knows nothing
-    page.route("**/v1/openapi.json", shorten)
-    visit.look("light", 1280)
-    ground, text = seen()
-    few = page.locator(".opblock-tag").count()
-    assert ground > 200 and text < 100
-    expect(page.locator("html.dark-mode")).to_have_count(0)
-    visit.look("dark", 390)
-    expect(page.locator("html.dark-mode")).to_have_count(1)
-    page.unroute("**/v1/openapi.json")
-    ground, text = seen()
-    assert page.locator(".opblock-tag").count() > few
-    assert ground < 50 and text > 150 and visit.overflow_px() <= 0
-    page.context.add_cookies([{"name": "theme", "value": "light", "url": visit.base}])
-    page.route("**/v1/openapi.json", shorten)
-    assert seen()[0] > 200
-    expect(page.locator("html.dark-mode")).to_have_count(0)
+def test_the_api_reference_draws_every_call_and_what_is_looked_for(visit: Visit, nature: Collection) -> None:
+    described = Client().get("/v1/openapi.json").json()["paths"]  # made once per process, which takes seconds
+    page = visit.go("/v1/docs#collections-search")
+    expect(page.locator(".call")).to_have_count(sum(map(len, described.values())))
+    search = page.locator("#collections-search")
+    for text in ("curl -X POST", '{"query":"…"}', "SearchResponse", "400, 401"):
+        expect(search).to_contain_text(text)
+    search.locator("li", has_text="SearchResponse").locator("summary").first.click()
+    expect(search).to_contain_text("run_id")
+    assert visit.faults() == []
+    page.fill("#find", "delete api-keys")
+    expect(page.locator(".call:visible .method")).to_have_text(["DELETE"])
+    expect(page.get_by_role("status")).to_have_text("1 calls")
+    page.route("**/v1/openapi.json", lambda route: route.abort())
+    visit.go("/v1/docs")
+    expect(page.get_by_role("alert")).to_contain_text("could not be read")
+    visit.complaints.clear()  # of the request that was cut off

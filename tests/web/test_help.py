@@ -71,5 +71,4 @@ def test_settings_of_the_reader(visitor: Client) -> None:
     (mcp,) = texts(connections, "#snippet-mcp")
     assert json.loads(mcp)["mcpServers"]["ragd"]["url"] == "http://testserver/mcp"
     assert texts(connections, "#snippet-openai") == ["http://testserver/v1"]
-    (reference,) = texts(visitor.get("/v1/docs"), "#swagger-settings")
-    assert json.loads(reference)["docExpansion"] == "none"
+    assert tree(visitor.get("/v1/docs")).css_first("main").attributes["data-source"] == "/v1/openapi.json"
