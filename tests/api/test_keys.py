@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from pytest_django import Settings
 
 from collections_app.access.api_keys import NewKey, create_key, revoke_key
 from collections_app.models import ApiKey, IdempotencyRecord
+from tests.simultaneous import call_together
 
 SECRET = re.compile(r"ragd_[A-Za-z0-9_-]{43}")
 NOBODY: dict[str, str] = {}
@@ -96,20 +97,8 @@ def test_the_second_key_needs_a_live_key_even_when_all_are_revoked() -> None:
 
 
 def test_of_many_first_requests_at_once_one_gets_a_key(committed: None) -> None:
-    answers: list[int] = []
-    gate = threading.Barrier(6)
-
-    def ask() -> None:
-        gate.wait()
-        answers.append(post({"label": "first"}).status_code)
-        connection.close()
-
-    threads = [threading.Thread(target=ask) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert sorted(answers) == [200, 401, 401, 401, 401, 401]
+    answers = call_together(*[partial(post, {"label": "first"})] * 6)
+    assert sorted(answer.status_code for answer in answers) == [200, 401, 401, 401, 401, 401]
     assert ApiKey.objects.count() == 1
 
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
-from django.db import DatabaseError, connection, connections, transaction
+from django.db import DatabaseError, connection, transaction
 
 from collections_app.audit.chain import Anchor, as_ranges, is_covered, link_hash, read_head, verify_chain
 from collections_app.audit.services import record_event
 from collections_app.models import AuditEvent, AuditHead, AuditLink
+from tests.simultaneous import call_together
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TAMPER = "SET session_replication_role = replica"  # a superuser of the database can do this
@@ -146,18 +146,11 @@ def test_an_anchor_shows_a_tail_that_was_cut_off_with_its_head() -> None:
 
 def test_many_writers_at_once_make_one_chain() -> None:
     def work() -> None:
-        try:
-            for _ in range(10):
-                with transaction.atomic():
-                    write(2)
-        finally:
-            connections.close_all()
+        for _ in range(10):
+            with transaction.atomic():
+                write(2)
 
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    call_together(*[work] * 6)
     verdict = verify_chain()
     assert verdict.is_whole and verdict.checked == 120, verdict
     assert list(AuditLink.objects.order_by("position").values_list("position", flat=True)) == list(range(1, 121))

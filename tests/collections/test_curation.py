@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from ragd.errors import InvalidInput
 from ragd.types import Segment
 from tests.fakes.openai_server import OpenAIServer
 from tests.refusals import refuses
+from tests.simultaneous import call_together
 
 SMALL = {"target_tokens": 8, "overlap_tokens": 0}
 WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen"
@@ -477,28 +477,6 @@ def test_a_filter_chooses_and_counts(many: Collection) -> None:
 # --- two writers
 
 
-def in_threads(*works: Any) -> list[BaseException]:
-    """Run them at the same time; what they raised."""
-    raised: list[BaseException] = []
-    gate = threading.Barrier(len(works))
-
-    def run(work: Any) -> None:
-        gate.wait()
-        try:
-            work()
-        except BaseException as error:
-            raised.append(error)
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=run, args=(work,)) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return raised
-
-
 def test_two_writers_lose_nothing(committed: None, embeddings: OpenAIServer) -> None:
     notes = create_collection(name="notes")
     write(notes, WORDS, tags=["first"])
@@ -507,7 +485,7 @@ def test_two_writers_lose_nothing(committed: None, embeddings: OpenAIServer) -> 
         for number in range(4)
     ]
     works.append(lambda: edit_document(notes, "a", {"title": "Titled"}))
-    assert in_threads(*works) == []
+    call_together(*works)
     document = get_document(notes, "a")
     assert set(document.tags) == {"first", "t0", "t1", "t2", "t3"}
     assert (document.title, document.revision) == ("Titled", 6)
@@ -516,20 +494,6 @@ def test_two_writers_lose_nothing(committed: None, embeddings: OpenAIServer) -> 
     assert {(tuple(chunk.tags), chunk.revision, chunk.context) for chunk in chunks(notes)} == {
         (tuple(document.tags), 6, "Titled")
     }
-
-
-def test_a_rollback_and_a_write_come_one_after_the_other(committed: None, embeddings: OpenAIServer) -> None:
-    notes = create_collection(name="notes", chunk_policy=SMALL)
-    ingest_text(notes, "a", WORDS)
-    ingest_text(notes, "a", "Second text.")
-    raised = in_threads(lambda: roll_back(notes, "a", 1), lambda: ingest_text(notes, "a", "Third text."))
-    assert raised == []
-    document = get_document(notes, "a")
-    assert document.revision == 4
-    assert document.text in (WORDS, "Third text.")
-    assert "".join(chunk.content for chunk in chunks(notes)).split()[0] == document.text.split()[0]
-    assert revision_text(document, 3) in (WORDS, "Third text.")
-    assert revision_text(document, 3) != document.text
 
 
 def test_a_new_index_version_keeps_a_documents_own_policy(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from collections_app.uploads.options import IngestOptions
 from collections_app.uploads.plan import Entry, numbered, plan_uploads
 from collections_app.uploads.services import UploadOutcome, find_batch, open_batch, submit_uploads
 from tests.refusals import refuses
+from tests.simultaneous import call_together
 from tests.stated import split
 
 
@@ -232,42 +234,19 @@ def test_two_that_keep_both_at_once_get_two_names(committed: None, embeddings: A
     notes = create_collection(name="notes")
     send(notes, ("a.txt", "first"))
     run_all()
-    barrier = threading.Barrier(4)
-    found: list[str] = []
 
-    def keep(number: int) -> None:
-        try:
-            barrier.wait()
-            (outcome,) = send(notes, ("a.txt", f"text {number}"), on_clash="keep_both")
-            found.append(outcome.doc_id)
-        finally:
-            connection.close()
+    def keep(number: int) -> str:
+        (outcome,) = send(notes, ("a.txt", f"text {number}"), on_clash="keep_both")
+        return outcome.doc_id
 
-    threads = [threading.Thread(target=keep, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    found = call_together(*(partial(keep, number) for number in range(4)))
     assert sorted(found) == ["a (2).txt", "a (3).txt", "a (4).txt", "a (5).txt"]
     assert sorted(IngestJob.objects.active().values_list("doc_id", flat=True)) == sorted(found)
 
 
 def test_of_two_that_send_the_same_document_at_once_one_is_carried_out(committed: None, embeddings: Any) -> None:
     notes = create_collection(name="notes")
-    barrier = threading.Barrier(2)
-
-    def put(number: int) -> None:
-        try:
-            barrier.wait()
-            send(notes, ("a.txt", f"text {number}"))
-        finally:
-            connection.close()
-
-    threads = [threading.Thread(target=put, args=(number,)) for number in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    call_together(*(partial(send, notes, ("a.txt", f"text {number}")) for number in range(2)))
     states = sorted(IngestJob.objects.values_list("state", flat=True))
     assert states == ["cancelled", "queued"]
     run_all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from collections_app.jobs.delivery import RetryPolicy, requeue
 from collections_app.jobs.leases import Lease, LeaseLostError, cancel, claim, held_by_host, lease_length
 from collections_app.models import Collection, IngestJob
 from tests.fakes.openai_server import OpenAIServer
+from tests.simultaneous import call_together
 
 TASK = "collections.run_ingest_job"
 
@@ -90,18 +92,7 @@ def test_what_was_cancelled_or_has_ended_is_not_claimed(notes: Collection) -> No
 
 def test_of_many_threads_one_claims(committed: None, embeddings: OpenAIServer) -> None:
     job = make(create_collection(name="notes"))
-    gate, won = threading.Barrier(6), []
-
-    def run(number: int) -> None:
-        gate.wait()
-        won.append(take(job, f"t:{number}"))
-        connection.close()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    won = call_together(*(partial(take, job, f"t:{number}") for number in range(6)))
     assert sum(lease is not None for lease in won) == 1
     assert IngestJob.objects.get().attempts == 1
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 import socketserver
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from tests.fakes.serving import Serving
 
-class ImapServer:
+
+class ImapServer(Serving):
     """folders: name as it is written on the wire -> UID -> message. password: of anybody. commands: what was sent."""
 
     def __init__(self) -> None:
@@ -28,19 +29,7 @@ class ImapServer:
             def handle(self) -> None:
                 server.serve(self)
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session))
 
     def serve(self, session: Any) -> None:
         chosen: dict[int, bytes] = {}
@@ -83,6 +72,5 @@ class ImapServer:
 
 @pytest.fixture
 def imap_server() -> Iterator[ImapServer]:
-    server = ImapServer()
-    yield server
-    server.stop()
+    with ImapServer() as server:
+        yield server

@@ -31,6 +31,7 @@ import numpy as np
 import pytest
 
 from tests.fakes.faults import JSON, Fault, error_body
+from tests.fakes.serving import Serving
 
 WORD = re.compile(r"\w+|[^\w\s]")
 INPUTS_MAX = 2048
@@ -67,7 +68,7 @@ class BadRequest(Exception):
         self.status, self.message, self.param, self.raw = status, message, param, raw
 
 
-class OpenAIServer:
+class OpenAIServer(Serving):
     """base_url ends in /v1. dims: what a model gives when `dimensions` is not sent. With api_key None any key is good.
 
     chat_reply makes the assistant's text from the messages; chat_finish is the finish reason when no limit cuts it.
@@ -84,27 +85,15 @@ class OpenAIServer:
         self.stopping = threading.Event()
         self._scripts: dict[str | None, deque[Fault]] = {}
         self._lock = threading.Lock()
-        self._http = ThreadingHTTPServer((host, 0), type("Bound", (Handler,), {"fake": self}))
-        self._http.daemon_threads = True
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-
-    @property
-    def port(self) -> int:
-        return int(self._http.server_address[1])
+        super().__init__(ThreadingHTTPServer((host, 0), type("Bound", (Handler,), {"fake": self})))
 
     @property
     def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/v1"
-
-    def start(self) -> OpenAIServer:
-        self._thread.start()
-        return self
+        return f"{self.address}/v1"
 
     def stop(self) -> None:
         self.stopping.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().stop()
 
     def script(self, *faults: Fault, model: str | None = None) -> None:
         """The next requests (for that model, or any) meet these faults, one each, in order."""

@@ -11,7 +11,6 @@ import email
 import email.policy
 import socketserver
 import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from email.message import EmailMessage
@@ -19,8 +18,10 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.serving import Serving
 
-class SmtpServer:
+
+class SmtpServer(Serving):
     """login: (user, password) that it asks for; None: it asks for none. refused: recipients that it does not take.
     certificate: a context for encrypted connections; begins_encrypted: from the first byte, else by STARTTLS.
     messages: what came, with the headers X-Recipient and X-Encrypted."""
@@ -40,19 +41,7 @@ class SmtpServer:
                         server.encrypt(self)
                     server.serve(self)
 
-        self._server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().__init__(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Session))
 
     def encrypt(self, session: Any) -> None:
         assert self.certificate is not None
@@ -109,5 +98,5 @@ def smtp_server(settings: Any) -> Iterator[SmtpServer]:
     settings.EMAIL_HOST, settings.EMAIL_PORT = "127.0.0.1", server.port
     settings.EMAIL_USE_TLS = settings.EMAIL_USE_SSL = False
     settings.DEFAULT_FROM_EMAIL = "ragd <ragd@example.org>"
-    yield server
-    server.stop()
+    with server:
+        yield server

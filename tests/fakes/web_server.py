@@ -17,6 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.fakes.serving import Serving
+
 
 @dataclass
 class Page:
@@ -41,7 +43,7 @@ class Asked:
     body: bytes = b""
 
 
-class WebServer:
+class WebServer(Serving):
     """pages: path with query -> Page; any other is 404. busiest: the most requests that were answered at one moment."""
 
     def __init__(self) -> None:
@@ -50,14 +52,8 @@ class WebServer:
         self.busiest = self._busy = 0
         self.stopping = threading.Event()
         self._lock = threading.Lock()
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"site": self}))
-        self._http.daemon_threads = True
-        self._http.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client may break off
-        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-
-    @property
-    def port(self) -> int:
-        return int(self._http.server_address[1])
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"site": self})))
+        self._server.handle_error = lambda *_: None  # a client may break off
 
     def url(self, path: str, host: str = "127.0.0.1") -> str:
         return f"http://{host}:{self.port}{path}"
@@ -65,15 +61,9 @@ class WebServer:
     def paths(self) -> list[str]:
         return [asked.path for asked in self.asked]
 
-    def start(self) -> WebServer:
-        self._thread.start()
-        return self
-
     def stop(self) -> None:
         self.stopping.set()
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        super().stop()
 
     def enter(self, asked: Asked) -> Page:
         with self._lock:

@@ -103,7 +103,7 @@ def server_under_fire(latency: Latency, **variables: str) -> Iterator[Server]:
         return answer(request)
 
     stub.answer = answer_late  # type: ignore[method-assign]
-    stub._http.handle_error = lambda *_: None  # type: ignore[method-assign]  # killed workers break off their requests
+    stub._server.handle_error = lambda *_: None  # killed workers break off their requests
     endpoint = {
         "EMBED_BASE_URL": stub.base_url,
         "EMBED_API_KEY": str(stub.api_key),

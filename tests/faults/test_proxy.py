@@ -20,6 +20,7 @@ import pytest
 
 from ragd_site.body_limits import FIELDS, LIMITS
 from tests.fakes.openai_server import OpenAIServer
+from tests.fakes.serving import Serving
 from tests.server import Server, free_port, running_server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -271,18 +272,14 @@ def test_what_only_a_proxy_may_say_does_not_pass(tmp_path: Path) -> None:
     claims = ("X-Forwarded-User", "X-Forwarded-Groups", "X-Forwarded-Email", "Remote-User", "Forwarded")
     places = ("X-Forwarded-For", "X-Real-IP", "X-Forwarded-Host", "X-Forwarded-Proto")
     headers_sent = dict.fromkeys((*claims, *places), "marked") | {"Host": "rag.example"}
-    with HTTPServer(("127.0.0.1", 0), Listener) as listener:
-        thread = threading.Thread(target=listener.serve_forever)
-        thread.start()
-        try:
-            with running_proxy(("127.0.0.1", listener.server_port), tmp_path) as proxy:
-                connection = http.client.HTTPConnection(*proxy, timeout=60)
-                connection.request("GET", "/", headers=headers_sent)
-                assert connection.getresponse().status == 204
-                connection.close()
-        finally:
-            listener.shutdown()
-            thread.join()
+    with (
+        Serving(HTTPServer(("127.0.0.1", 0), Listener)) as listener,
+        running_proxy(("127.0.0.1", listener.port), tmp_path) as proxy,
+    ):
+        connection = http.client.HTTPConnection(*proxy, timeout=60)
+        connection.request("GET", "/", headers=headers_sent)
+        assert connection.getresponse().status == 204
+        connection.close()
     [headers] = seen
     assert [name for name, value in headers.items() if "marked" in value] == []
     assert (headers["x-forwarded-for"], headers["x-forwarded-proto"]) == ("127.0.0.1", "http")

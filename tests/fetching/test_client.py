@@ -215,8 +215,8 @@ def safe_server(certificate: Path) -> Iterator[WebServer]:
     names: list[str | None] = []
     context.sni_callback = lambda _, name, __: names.append(name)
     server.names = names  # type: ignore[attr-defined]
-    server._http.socket = context.wrap_socket(server._http.socket, server_side=True)
-    server._http.handle_error = lambda *_: None  # type: ignore[method-assign]
+    server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
+    server._server.handle_error = lambda *_: None
     yield server.start()
     server.stop()
 

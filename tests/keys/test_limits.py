@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,11 +13,12 @@ from django.test import Client
 from django.utils import timezone
 
 from collections_app.access.context import Access, Limit, using_access
-from collections_app.access.limits import count_tokens, forget_counts
+from collections_app.access.limits import LimitReached, count_request, count_tokens, forget_counts
 from collections_app.models import Collection
 from ragd.store.store import execute, fetch_all
 from tests.api.conftest import Api
 from tests.keys.conftest import World
+from tests.simultaneous import call_together
 
 
 def still_minute() -> None:
@@ -124,3 +126,20 @@ def test_a_model_or_prompt_of_ones_own_needs_write_or_the_collections_setting(wo
     Collection.objects.filter(name="notes").update(security={"allow_overrides": True})
     opened = asker.post("/collections/notes/ask", {"query": "How tall?", "system_prompt": "Verse."})
     assert opened.json().get("error", {}).get("type") != "override_refused"
+
+
+def test_many_at_once_are_counted_exactly(committed: None) -> None:
+    access = Access(limits=(Limit("key:1", 50), Limit("user:1", 1000)))
+    count_request(access)
+    still_minute()
+
+    def ask() -> int:
+        answered = 0
+        for _ in range(20):
+            with suppress(LimitReached):
+                count_request(access)
+                answered += 1
+        return answered
+
+    assert sum(call_together(*[ask] * 8)) == 49
+    assert dict(fetch_all(connection, "SELECT holder, requests FROM usage_counts")) == {"key:1": 161, "user:1": 161}

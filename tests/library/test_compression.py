@@ -33,12 +33,6 @@ def test_a_span_says_where_it_is_from() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["sentences", "window"])
-def test_no_candidates(kind: Any) -> None:
-    assert compress("q", [], CompressPolicy(kind=kind)) == []
-    assert compress("", [Candidate("d", 0, "", 1.0)], CompressPolicy(kind=kind)) == []
-
-
 def test_neighbours_become_one_span_and_order_is_that_of_the_text() -> None:
     assert found(compress("dogs cats", [candidate()])) == [
         "Cats sleep a lot. Dogs bark at night.",

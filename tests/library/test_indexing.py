@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput, QueryVectorError
+from ragd.errors import DimensionMismatch, InvalidInput, QueryVectorError
 from ragd.search.retrieval import retrieve
 from ragd.store.indexing import delete_document_chunks, embed_chunks, index, index_stream
 from ragd.types import Chunk, RetrievePlan
@@ -71,27 +71,6 @@ def test_a_collection_without_hybrid_keeps_no_lexical_rows(make_store: Any) -> N
     assert read(store, STATS) == [(1, 0)]
 
 
-@pytest.mark.parametrize(
-    ("chunks", "error", "field"),
-    [
-        ([Chunk("", 0, "x", 0, 1)], InvalidInput, "doc_id"),
-        ([Chunk("a", 0, " \n", 0, 2)], EmptyContent, "content"),
-        ([Chunk("a", 1, "x", 0, 1)], InvalidInput, "chunk_index"),
-        ([Chunk("a", 0, "x", 0, 1), Chunk("a", 0, "y", 0, 1)], InvalidInput, "chunk_index"),
-        ([Chunk("a", 0, "x", 0, 1, embedding=[1.0, 2.0])], DimensionMismatch, "embedding"),
-        ([Chunk("a", 0, "x" * 32_001, 0, 32_001)], InvalidInput, "content"),
-    ],
-)
-def test_bad_chunks_are_refused_and_nothing_is_written(
-    make_store: Any, chunks: list[Chunk], error: type[Exception], field: str
-) -> None:
-    store = make_store()
-    with pytest.raises(error) as caught:
-        index(make_chunks("good", "text") + chunks, store)
-    assert caught.value.field == field  # type: ignore[attr-defined]
-    assert read(store, ROWS) == []
-
-
 VALUES: dict[str, tuple[list[float], type[Exception]]] = {
     "zero": ([0.0] * 8, InvalidInput),
     "NaN": ([float("nan")] + [1.0] * 7, InvalidInput),
@@ -124,10 +103,6 @@ def test_a_vector_without_a_cosine_is_refused_and_the_transaction_goes_on(
         assert read(store, ROWS) == []
     with pytest.raises(QueryVectorError):
         retrieve("text", RetrievePlan(mode="vector"), store)
-
-
-def test_an_empty_list_does_nothing(make_store: Any) -> None:
-    assert index([], make_store()) == {"written": 0, "unchanged": 0, "deleted": 0, "embedded": 0}
 
 
 def test_embed_chunks_reports_progress_and_keeps_order() -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ragd import chunk, fuse, index, retrieve
 from ragd.normalization import normalize
 from ragd.store.store import Store
-from ragd.types import Candidate, ChunkPolicy, Filters, Mode, RetrievePlan
+from ragd.types import Candidate, ChunkPolicy, Filters, ListRank, Mode, RetrievePlan, sort_key
 from tests.builders import make_chunks
 
 NUMBERS = count()  # every example has a collection of its own
@@ -98,7 +98,10 @@ def test_fusion_is_the_weighted_sum_and_follows_lists_that_agree(lists: Any, rrf
     weights = {f"list{n}": weight for n, (_, weight) in enumerate(lists)}
     fused = fuse(sets, params={"rrf_k": rrf_k, "weights": weights})
     places = [{name: place for place, name in enumerate(names, 1)} for names, _ in lists]
-    for item in fused:
+    assert sorted(item.doc_id for item in fused) == sorted({name for names, _ in lists for name in names})
+    assert fused == sorted(fused, key=sort_key)
+    for rank, item in enumerate(fused, 1):
+        assert 0 <= item.unit_score <= 1 and item.ranks["fused"] == ListRank(rank, item.score)
         exact = sum(
             Fraction(weight) / (rrf_k + place[item.doc_id])
             for place, (_, weight) in zip(places, lists, strict=True)

@@ -40,10 +40,6 @@ B = Candidate("b", 1, "beta", 0.02, score_kind="rrf", ranks={"fused": ListRank(2
 B0 = Candidate("b", 0, "beta too", 0.01, score_kind="rrf", ranks={"fused": ListRank(3, 0.01)})
 
 
-def test_without_a_model_nothing_changes() -> None:
-    assert rerank("q", [B, A]) == [B, A]
-
-
 def test_without_candidates_the_model_is_not_asked() -> None:
     model = Scripted([])
     assert rerank("q", [], model) == []
@@ -62,10 +58,6 @@ def test_order_scores_and_kept_ranks() -> None:
     assert [item.unit_score for item in ranked] == pytest.approx([1 / (1 + math.exp(-2)), 0.5, 1 / (1 + math.e)])
     assert ranked[0].ranks == {"fused": ListRank(2, 0.02), "reranked": ListRank(1, 2.0)}
     assert B.ranks == {"fused": ListRank(2, 0.02)}
-
-
-def test_ties_are_sorted_by_doc_id_and_chunk_index() -> None:
-    assert [item.key for item in rerank("q", [B, B0, A], Scripted([1, 1, 1]))] == [("a", 0), ("b", 0), ("b", 1)]
 
 
 def test_probabilities_stay() -> None:
@@ -144,7 +136,7 @@ def test_the_reranker_orders_the_whole_pool_before_the_cut(store: Store) -> None
     assert [item.key for item in detail.fused] == [item.key for item in plain.fused]
     assert {item.key for item in detail.reranked} == {item.key for item in detail.fused}
     assert detail.candidates == detail.reranked[:1]
-    assert "rerank" in detail.timings_ms and "rerank" not in plain.timings_ms
+    assert "rerank" in detail.timings_ms and set(plain.timings_ms) == {"embed_query", "vector", "lexical", "fuse"}
 
 
 def test_ranks_before_and_after_are_kept(store: Store) -> None:

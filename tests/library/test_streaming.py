@@ -149,9 +149,12 @@ def test_no_chunks_do_nothing(make_store: Any) -> None:
     ],
 )
 def test_bad_chunks_are_refused(make_store: Any, wrong: Chunk, error: type[Exception], field: str) -> None:
-    with pytest.raises(error) as caught:
-        index_stream([*some_chunks(1, 4), wrong], make_store())
-    assert caught.value.field == field  # type: ignore[attr-defined]
+    store = make_store()
+    for write in (index, index_stream):
+        with pytest.raises(error) as caught:
+            write([*some_chunks(1, 4), wrong], store)
+        assert caught.value.field == field  # type: ignore[attr-defined]
+        assert write is index_stream or read(store, STORED) == []
 
 
 @pytest.mark.parametrize("kind", ["structure", "words"])

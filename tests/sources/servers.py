@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,8 @@ from dulwich.repo import Repo
 from dulwich.server import DictBackend
 from dulwich.web import make_wsgi_chain
 from wsgidav.wsgidav_app import WsgiDAVApp
+
+from tests.fakes.serving import Serving
 
 
 class _Threaded(ThreadingMixIn, WSGIServer):
@@ -28,15 +29,8 @@ class _Quiet(WSGIRequestHandler):
 @contextmanager
 def serving(application: Callable[..., Any]) -> Iterator[str]:
     """The address of the application, without a slash at its end."""
-    server = make_server("127.0.0.1", 0, application, server_class=_Threaded, handler_class=_Quiet)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with Serving(make_server("127.0.0.1", 0, application, server_class=_Threaded, handler_class=_Quiet)) as server:
+        yield server.address
 
 
 def git_application(repository: Repo) -> Callable[..., Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import http.server
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from ragd_site.observability.metrics import (
     sends_metrics,
 )
 from ragd_site.observability.tracing import build_resource
+from tests.fakes.serving import Serving
 
 
 class Collector(http.server.ThreadingHTTPServer):
@@ -31,10 +31,6 @@ class Collector(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.status = 200
         self.taken: list[tuple[str, ExportMetricsServiceRequest]] = []
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -55,12 +51,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     server = Collector()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.url)
-    yield server
-    server.shutdown()
-    server.server_close()
+    with Serving(server) as serving:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", serving.address)
+        yield server
 
 
 def by_name(request: ExportMetricsServiceRequest) -> dict[str, Metric]:

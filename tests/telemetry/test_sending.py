@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from evaluation_app.telemetry.store.exporter import CountingProcessor
 from evaluation_app.telemetry.store.span_reads import collector_state
 from ragd_site.observability import tracing as site_telemetry
 from ragd_site.observability.metrics import configured, request_headers, traces_endpoint
+from tests.fakes.serving import Serving
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
 from tests.telemetry.test_exports import spans_of, to_request
@@ -75,15 +75,10 @@ def receiver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Receiver]:
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    made.url = f"http://127.0.0.1:{server.server_port}"
-    monkeypatch.setenv(f"{PREFIX}_ENDPOINT", made.url)
-    yield made
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with Serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as server:
+        made.url = server.address
+        monkeypatch.setenv(f"{PREFIX}_ENDPOINT", made.url)
+        yield made
 
 
 def sender() -> CollectorExporter:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -16,6 +15,7 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, TraceFl
 from ragd import SPEC_VERSION, telemetry
 from ragd.version import product_version
 from ragd_site.observability.tracing import RagdSampler, otlp_processor
+from tests.fakes.serving import Serving
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import SECRET, make_candidates, make_query_spans
 
@@ -93,14 +93,9 @@ class Collector(BaseHTTPRequestHandler):
 def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[ExportTraceServiceRequest]]:
     requests: list[ExportTraceServiceRequest] = []
     handler = type("Handler", (Collector,), {"requests": requests})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
-    yield requests
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with Serving(ThreadingHTTPServer(("127.0.0.1", 0), handler)) as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.address)
+        yield requests
 
 
 @pytest.mark.parametrize(("capture", "leaks"), [("none", False), ("hash", False), ("full", True)])

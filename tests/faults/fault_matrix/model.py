@@ -37,7 +37,7 @@ class Model(OpenAIServer):
         super().__init__(dims=DIMS, host=host)
         self.mode, self.draw = "", random.Random(seed)
         self.chat_reply = lambda messages: ANSWER
-        self._http.handle_error = lambda *_: None  # type: ignore[method-assign]  # who is killed breaks off its requests
+        self._server.handle_error = lambda *_: None  # who is killed breaks off its requests
 
     def receive(self, request: Request) -> faults.Fault:
         if self.mode == "slow":
