@@ -37,12 +37,13 @@ for part in (
     router.add_router("", part)
 
 
-@router.get(
-    "/runs/{run_id}/spans", response=SpanList, operation_id="runs-spans", summary="The spans of a run, by start"
-)
+@router.get("/runs/{run_id}/spans", response=SpanList, operation_id="runs-spans")
 def list_run_spans(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
-    """Those of its later evaluations, traces of their own, follow. Spans are written in batches: a run that has just
-    ended may be without them for a second."""
+    """The spans of a run, by start.
+
+    Those of its later evaluations, traces of their own, follow. Spans are written in batches: a run that has just
+    ended may be without them for a second.
+    """
     run = find_run(request, run_id)
     flush_pending(run)
     return {"spans": run_spans(run)}

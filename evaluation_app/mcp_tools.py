@@ -10,13 +10,13 @@ from ninja import Field
 from collections_app.access.auth import request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.paging import DEFAULT_LIMIT
-from collections_app.http.schemas import Request
+from collections_app.http.schemas import PageOf, Request
 from collections_app.http.validation import SomeUuid, StrictInt
 from evaluation_app.golden import api, edits
 from evaluation_app.golden.api import QuestionState, question_states
-from evaluation_app.golden.schemas import GoldenQuestionOut, GoldenSetList, QuestionFields
+from evaluation_app.golden.schemas import GoldenQuestionOut, GoldenSetOut, QuestionFields
 from evaluation_app.runs import api as runs
-from evaluation_app.runs.schemas import EvaluationItemPage, EvaluationRunDetail, EvaluationRunRequest, ResultQuery
+from evaluation_app.runs.schemas import EvaluationItemOut, EvaluationRunDetail, EvaluationRunRequest, ResultQuery
 from retrieval_app.mcp.tools import Tool
 
 EVALUATE = Permission.EVALUATE
@@ -75,7 +75,7 @@ TOOLS = (
         SetsArguments,
         list_sets,
         EVALUATE,
-        shape=GoldenSetList,
+        shape=PageOf[GoldenSetOut],
     ),
     Tool(
         "golden-questions-suggest",
@@ -110,6 +110,6 @@ TOOLS = (
         ResultsArguments,
         list_results,
         EVALUATE,
-        shape=EvaluationItemPage,
+        shape=PageOf[EvaluationItemOut],
     ),
 )

@@ -36,7 +36,7 @@ from collections_app.domain.senders import foreign_sender, is_loopback
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Label, Limit, Name
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.http.schemas import Request
+from collections_app.http.schemas import PageOf, Request
 from collections_app.http.validation import Moment
 from collections_app.models import ApiKey
 
@@ -115,11 +115,6 @@ class KeyItem(Schema):
         return limit_of(key).tokens_per_day
 
 
-class KeyPage(Schema):
-    items: list[KeyItem]
-    next_cursor: str | None
-
-
 class KeyNonce(Schema):
     """What is recorded for a replay: only this server can make the secret again from it."""
 
@@ -185,7 +180,7 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
     )
 
 
-@router.get("/api-keys", operation_id="api-keys-list", response=KeyPage)
+@router.get("/api-keys", operation_id="api-keys-list", response=PageOf[KeyItem])
 def list_keys(request: HttpRequest, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR) -> Any:
     """All keys, newest first, without their secrets."""
     check_manager(request)

@@ -9,11 +9,12 @@ from ninja import Field, Query, Schema
 
 from collections_app.access.auth import BearerAuth, Router, check_unlimited, request_key
 from collections_app.access.permissions import Permission
-from collections_app.audit.chain import verify_chain
+from collections_app.audit.chain import Anchor, verify_chain
 from collections_app.audit.downloads import MEDIA_TYPE, send_audit_log
 from collections_app.audit.log import ORDER, AuditFilter, describe_event
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts
+from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts, also_as
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.http.schemas import PageOf
 
 router = Router(auth=BearerAuth(Permission.ADMINISTER, Permission.ADMINISTER), tags=["audit"])
 
@@ -63,16 +64,6 @@ class AuditItem(Schema):
     hash: str
 
 
-class AuditPage(Schema):
-    items: list[AuditItem]
-    next_cursor: str | None
-
-
-class ChainHead(Schema):
-    position: int
-    hash: str
-
-
 class ChainVerdict(Schema):
     whole: bool
     checked: int
@@ -80,14 +71,14 @@ class ChainVerdict(Schema):
     position: int | None
     event: int | None
     details: str
-    head: ChainHead
+    head: Anchor
 
 
 @router.get(
     "/audit",
     operation_id="audit-list",
-    response=AuditPage,
-    openapi_extra={"responses": {200: {"content": {MEDIA_TYPE: {"schema": {"type": "string"}}}}}},
+    response=PageOf[AuditItem],
+    openapi_extra=also_as(MEDIA_TYPE),
 )
 def list_events(
     request: HttpRequest,

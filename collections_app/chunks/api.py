@@ -18,7 +18,7 @@ from collections_app.access.permissions import Permission
 from collections_app.chunks import edits
 from collections_app.chunks.document_snapshot import NEIGHBOURS_MAX, Neighbour, find_chunk, nearest_chunks
 from collections_app.chunks.outliers import COUNT_TIMEOUT_S, Outlier, find_outliers, last_scan, scan_duplicates
-from collections_app.chunks.preview import Preview, preview_content, preview_document, preview_upload
+from collections_app.chunks.preview import Bins, Lengths, Preview, preview_content, preview_document, preview_upload
 from collections_app.chunks.preview import PreviewChunk as ChunkOfPreview
 from collections_app.documents.api import router as documents_router
 from collections_app.documents.services import get_document
@@ -135,23 +135,6 @@ class PreviewRequest(Request):
     limit: StrictInt = Field(CHUNKS_SHOWN, ge=0, le=CHUNKS_SHOWN_MAX, description="chunks in the answer")
 
 
-class PreviewLengths(Schema):
-    """In words; null without chunks."""
-
-    count: int
-    tokens: int
-    shortest: int | None
-    median: float | None
-    longest: int | None
-    shared_chars: int = Field(description="overlapping characters, summed")
-
-
-class PreviewBins(Schema):
-    step: int = Field(description="words; bin i holds lengths from i * step up to the next")
-    now: list[int]
-    then: list[int]
-
-
 class PreviewChunk(Schema):
     chunk_index: int = Field(validation_alias="index")
     start: int
@@ -176,13 +159,13 @@ class PreviewAnswer(Schema):
     )
     size_chars: int
     read_chars: int = Field(validation_alias="chars", description="how much of the document the preview is of")
-    now: PreviewLengths = Field(validation_alias="lengths_now")
-    then: PreviewLengths = Field(validation_alias="lengths_then")
+    now: Lengths = Field(validation_alias="lengths_now")
+    then: Lengths = Field(validation_alias="lengths_then")
     equal: int = Field(description="chunks that are there now already")
     waiting_overlays: int | None = Field(
         validation_alias="waiting", description="changes of chunks that would not apply; null: not known"
     )
-    histogram: PreviewBins = Field(validation_alias="bins")
+    histogram: Bins = Field(validation_alias="bins")
     chunks: list[PreviewChunk]
 
     @staticmethod

@@ -23,18 +23,12 @@ from collections_app.documents.schemas import (
     DocumentFilters,
     DocumentList,
     DocumentShown,
-    RevisionChunkPage,
+    RevisionChunkItem,
 )
 from collections_app.documents.selection import choose_matching, choose_named, count_facets
 from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
-from collections_app.http.schemas import (
-    ChunkPage,
-    DocumentDeleted,
-    DocumentRequest,
-    Ingested,
-    read_content,
-)
+from collections_app.http.schemas import ChunkItem, DocumentDeleted, DocumentRequest, Ingested, PageOf, read_content
 from collections_app.models import Chunk, Collection
 from ragd.errors import InvalidInput
 
@@ -60,7 +54,11 @@ def list_documents(
     return {"items": page.items, "next_cursor": page.next_cursor, "facets": counts}
 
 
-@router.get("/collections/{collection}/chunks", operation_id="chunks-list", response=ChunkPage | RevisionChunkPage)
+@router.get(
+    "/collections/{collection}/chunks",
+    operation_id="chunks-list",
+    response=PageOf[ChunkItem] | PageOf[RevisionChunkItem],
+)
 def list_chunks(
     request: HttpRequest,
     collection: str,

@@ -12,16 +12,16 @@ from pydantic import StrictBool
 from collections_app.access.readers import Readers, readers_of
 from collections_app.documents.bulk_changes import Action, DocumentResult
 from collections_app.documents.filters import read_filter
-from collections_app.documents.revisions.differences import Change, Part
+from collections_app.documents.revisions.differences import Change, FieldChange, Part
 from collections_app.documents.selection import Access as AccessFilter
-from collections_app.documents.selection import DocumentFilter, State
+from collections_app.documents.selection import DocumentFilter, Facet, State
 from collections_app.http.fields import Access, DocId, Filter, FilterText, LanguageCode, Metadata, Tags, either
 from collections_app.http.schemas import (
     ChunkPolicyRequest,
     DocumentBrief,
     DocumentDetail,
-    DocumentPage,
     Failure,
+    PageOf,
     Request,
     Stored,
 )
@@ -167,22 +167,17 @@ class DocumentShown(DocumentDetail):
         return readers_of(document.collection, document)
 
 
-class FacetItem(Schema):
-    value: str
-    count: int
-
-
 class FacetAnswer(Schema):
     """Documents by value of each filter, under the other filters; the most frequent first."""
 
-    states: list[FacetItem]
-    tags: list[FacetItem]
-    media_types: list[FacetItem]
-    languages: list[FacetItem]
-    access: list[FacetItem]
+    states: list[Facet]
+    tags: list[Facet]
+    media_types: list[Facet]
+    languages: list[Facet]
+    access: list[Facet]
 
 
-class DocumentList(DocumentPage):
+class DocumentList(PageOf[DocumentBrief]):
     facets: FacetAnswer | None = Field(description="of all that the filters leave, where facets was true")
 
 
@@ -220,11 +215,6 @@ class RevisionDetail(RevisionItem):
     warnings: list[str]
 
 
-class RevisionPage(Schema):
-    items: list[RevisionItem] = Field(description="newest first, the present one at the head")
-    next_cursor: str | None
-
-
 class RevisionChunkItem(Schema):
     chunk_index: int = Field(validation_alias="index")
     start: int
@@ -234,16 +224,6 @@ class RevisionChunkItem(Schema):
     enabled: bool
 
 
-class RevisionChunkPage(Schema):
-    items: list[RevisionChunkItem]
-    next_cursor: str | None
-
-
-class PartItem(Schema):
-    kind: Literal["same", "removed", "added"]
-    text: str
-
-
 class ChangeItem(Schema):
     """A chunk that differs; or, of kind same, a run of `count` equal ones that begins at before and after."""
 
@@ -251,7 +231,7 @@ class ChangeItem(Schema):
     count: int
     before: int | None = Field(description="chunk_index in the earlier revision")
     after: int | None = Field(description="chunk_index in the later revision")
-    parts: list[PartItem] = Field(description="the words of both in order; [] for a run of equal ones")
+    parts: list[Part] = Field(description="the words of both in order; [] for a run of equal ones")
 
     @staticmethod
     def resolve_before(change: Change) -> int | None:
@@ -266,16 +246,10 @@ class ChangeItem(Schema):
         return [] if change.kind == "same" else change.parts()
 
 
-class FieldItem(Schema):
-    name: str
-    before: Any = None
-    after: Any = None
-
-
 class DifferenceAnswer(Schema):
     before: int
     after: int
-    fields: list[FieldItem] = Field(description="title, tags, metadata, policy and the like, where they differ")
+    fields: list[FieldChange] = Field(description="title, tags, metadata, policy and the like, where they differ")
     counts: dict[str, int] = Field(description="chunks: same, changed, added, removed")
     paired_by_order: bool = Field(description="some long runs of chunks were paired by their order alone")
     changes: list[ChangeItem]

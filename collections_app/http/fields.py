@@ -52,6 +52,16 @@ def either(first: str, second: str) -> ConfigDict:
     return ConfigDict(json_schema_extra={"oneOf": choices})
 
 
+def text_as(*media_types: str) -> dict[str, Any]:
+    """The content of a request or answer that is text of one of these types."""
+    return {"content": {each: {"schema": {"type": "string"}} for each in media_types}}
+
+
+def also_as(*media_types: str) -> dict[str, Any]:
+    """`openapi_extra` of an operation that answers 200 as one of these texts too."""
+    return {"responses": {200: text_as(*media_types)}}
+
+
 Limit = Annotated[int, between(1, LIMIT_MAX)]
 Cursor = Annotated[str, accepts(format="cursor")]
 NEXT_CURSOR = param.Query(None, description="next_cursor of the page before")

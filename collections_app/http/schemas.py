@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from datetime import date, datetime
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from uuid import UUID
 
 from ninja import Field, Schema
@@ -22,6 +22,7 @@ from collections_app.chunks.finding_scan import SCORE_MAX, effective_security
 from collections_app.chunks.policies import policy_for
 from collections_app.collections.retention import effective_retention
 from collections_app.collections.retention_periods import REVISIONS_MAX
+from collections_app.collections.services import Histogram
 from collections_app.http.fields import (
     Access,
     Days,
@@ -41,6 +42,15 @@ from collections_app.http.fields import (
 from collections_app.http.validation import StrictInt
 from collections_app.models import Chunk, Collection
 from ragd.types import ChunkPolicy, Placement, Segment
+
+Item = TypeVar("Item")
+
+
+class PageOf(Schema, Generic[Item]):
+    """A piece of a list. next_cursor: of the piece behind it; null at the end."""
+
+    items: list[Item]
+    next_cursor: str | None
 
 
 class Request(Schema):
@@ -213,14 +223,6 @@ class CollectionDetail(CollectionBrief):
         return dict(collection.security)
 
 
-class ChunkLengths(Schema):
-    """counts[i] chunks have from i * step up to (i + 1) * step words."""
-
-    counts: list[int]
-    step: int
-    highest: int
-
-
 class GrowthWeek(Schema):
     week: date = Field(description="its Monday")
     documents: int = Field(description="that were there at its end, of those that are there now")
@@ -246,7 +248,7 @@ class Statistics(Schema):
     source_bytes: int
     revisions: int = Field(description="earlier revisions that are kept")
     overlays: int = Field(description="changes of single chunks")
-    chunk_lengths: ChunkLengths | None = Field(description="null without chunks")
+    chunk_lengths: Histogram | None = Field(description="null without chunks")
     growth: list[GrowthWeek] = Field(description="the last 26 weeks, oldest first")
 
 
@@ -333,11 +335,6 @@ class DocumentDetail(DocumentBrief):
     chunk_policy: Stored[ChunkPolicy]
 
 
-class DocumentPage(Schema):
-    items: list[DocumentBrief]
-    next_cursor: str | None
-
-
 class DocumentDeleted(Schema):
     documents: int
     chunks: int
@@ -365,11 +362,6 @@ class ChunkItem(Schema):
     def resolve_page(chunk: Chunk) -> str | None:
         page: str | None = chunk.attributes.get("page_label")
         return page
-
-
-class ChunkPage(Schema):
-    items: list[ChunkItem]
-    next_cursor: str | None
 
 
 class JobStarted(Schema):

@@ -15,6 +15,7 @@ from collections_app.http.fields import EmbedDims, EmbedModel, SearchLanguage
 from collections_app.http.schemas import ChunkPolicyRequest, JobStarted, Request, Stored, read_from
 from collections_app.index import services as service
 from collections_app.index.estimate import (
+    Estimate,
     IndexVersionState,
     estimate_index_version,
     index_version_state,
@@ -123,26 +124,13 @@ class IndexVersionPage(Schema):
     items: list[IndexVersionItem]
 
 
-class IndexVersionEstimate(Schema):
-    documents: int
-    chars: int
-    chunks_now: int
-    chunks: int = Field(description="about as many as the new index version will have")
-    to_embed: int = Field(description="0: every vector is taken over")
-    chunks_per_s: float | None = Field(description="measured just now with a few of the collection's own chunks")
-    seconds: float | None = Field(description="of embedding, at that rate")
-    changed: list[str] = Field(description="what differs from the index version that serves")
-    hash: str
-    same_hash: bool
-
-
 @router.get(ALL, operation_id="index-versions-list", response=IndexVersionPage)
 def list_index_versions(request: HttpRequest, collection: str) -> Any:
     """The index versions of a collection, newest first; one of them serves."""
     return {"items": index_version_states(find_collection(request, collection))}
 
 
-@router.post(ALL, operation_id="index-versions-create", response={200: IndexVersionEstimate, 202: IndexVersionItem})
+@router.post(ALL, operation_id="index-versions-create", response={200: Estimate, 202: IndexVersionItem})
 def create_index_version(request: HttpRequest, collection: str, payload: IndexVersionRequest) -> Any:
     """Build the index anew in the background, with what is stated and else as it is; the present one serves meanwhile.
 

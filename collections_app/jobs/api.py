@@ -16,10 +16,10 @@ from collections_app.access.auth import BearerAuth, Router, find_collection, req
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.http.schemas import Request, read_from
+from collections_app.http.schemas import PageOf, Request, read_from
 from collections_app.jobs.batches import BatchProgress, batch_progress
 from collections_app.jobs.models import IngestJobQuerySet
-from collections_app.jobs.queue import jobs_ahead, queue_state
+from collections_app.jobs.queue import QueueState, jobs_ahead, queue_state
 from collections_app.jobs.recovery import (
     cancel_batch,
     cancel_collection_jobs,
@@ -88,11 +88,6 @@ class JobDetail(JobItem):
     resolve_ahead: ClassVar = staticmethod(jobs_ahead)
 
 
-class JobPage(Schema):
-    items: list[JobItem]
-    next_cursor: str | None
-
-
 class BatchItem(Schema):
     """What was asked for in one go. documents have jobs; done of them have ended, one way or another."""
 
@@ -133,11 +128,6 @@ class BatchItem(Schema):
     finished_at: datetime | None
 
 
-class BatchPage(Schema):
-    items: list[BatchItem]
-    next_cursor: str | None
-
-
 class JobChange(Request):
     state: Literal["cancelled", "queued"]
 
@@ -146,20 +136,7 @@ class Changed(Schema):
     jobs: int = Field(description="how many were changed")
 
 
-class QueueItem(Schema):
-    """The queue of the whole server."""
-
-    waiting: int
-    running: int
-    waiting_bytes: int = Field(description="of the files that wait to be read")
-    oldest_s: float | None = Field(description="how long the oldest waits")
-    per_minute: float | None = Field(description="jobs that ended lately")
-    remaining_s: float | None
-    max_jobs: int = Field(description="queue limit in jobs; 0: unlimited")
-    max_bytes: int = Field(description="0: any amount")
-
-
-@router.get("/jobs", operation_id="jobs-list", response=JobPage)
+@router.get("/jobs", operation_id="jobs-list", response=PageOf[JobItem])
 def list_jobs(
     request: HttpRequest,
     collection: str | None = None,
@@ -212,7 +189,7 @@ def change_jobs(
     return {"jobs": (cancel_collection_jobs if ends else retry_collection_jobs)(target, actor=key)}
 
 
-@router.get("/queue", operation_id="queue", response=QueueItem)
+@router.get("/queue", operation_id="queue", response=QueueState)
 def queue(request: HttpRequest) -> Any:
     """How much waits, how fast it is done, and how much may wait before more is answered 429."""
     return queue_state()
@@ -233,7 +210,7 @@ def _find_job(request: HttpRequest, job_id: UUID) -> IngestJob:
     return job
 
 
-@router.get("/batches", operation_id="batches-list", response=BatchPage)
+@router.get("/batches", operation_id="batches-list", response=PageOf[BatchItem])
 def list_batches(
     request: HttpRequest,
     collection: str | None = None,

@@ -15,7 +15,7 @@ from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts
 from collections_app.http.paging import paginate
-from collections_app.http.schemas import Request
+from collections_app.http.schemas import PageOf, Request
 from collections_app.jobs.operations import cancel_operation
 from collections_app.models import Operation
 from ragd.identity import can_be_stored
@@ -48,12 +48,7 @@ class OperationChange(Request):
     state: Literal["cancelled"]
 
 
-class OperationPage(Schema):
-    items: list[OperationOut]
-    next_cursor: str | None
-
-
-@router.get("/operations", operation_id="operations-list", response=OperationPage)
+@router.get("/operations", operation_id="operations-list", response=PageOf[OperationOut])
 def list_operations(
     request: HttpRequest,
     kind: Annotated[str, accepts(enum=list(Operation.Kind.values))] | None = param.Query(

@@ -139,9 +139,10 @@ def require_collection(job: IngestJob) -> Collection:
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """waiting, running: jobs. waiting_bytes: of their files. per_minute: jobs that ended lately, None without any.
+    """waiting, running: jobs of the whole server. waiting_bytes: of their files. oldest_s: how long the oldest waits.
 
-    remaining_s: seconds until what waits is done at that rate; None when that is not known.
+    per_minute: jobs that ended lately, None without any. remaining_s: seconds until what waits is done at that rate;
+    None when that is not known. max_jobs, max_bytes: the limits of the queue, 0 for none.
     """
 
     waiting: int

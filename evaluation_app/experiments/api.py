@@ -17,7 +17,7 @@ from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
-from collections_app.http.schemas import IsoTime, Request, Stored
+from collections_app.http.schemas import IsoTime, PageOf, Request, Stored
 from collections_app.http.validation import SomeUuid, StrictInt
 from evaluation_app.experiments import lifecycle, starting
 from evaluation_app.experiments.plan_grid import Draft, draft_plans
@@ -25,10 +25,11 @@ from evaluation_app.experiments.ranking import rank_plans
 from evaluation_app.experiments.standings import SAMPLE_CHUNKS, rank, winner_of
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
+from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import Experiment, GoldenSet
 from evaluation_app.runs.estimates import estimate_plans
 from evaluation_app.runs.requests import find_run, read_settings
-from evaluation_app.runs.schemas import IntervalOut, MeanOut, SettingsRequest
+from evaluation_app.runs.schemas import MeanOut, SettingsRequest
 from ragd.errors import InvalidInput
 from ragd.types import Mode, RetrievePlan, VectorType
 from retrieval_app.search.schemas import PlanFields
@@ -145,8 +146,8 @@ class RankedOut(Schema):
     plan: Stored[RetrievePlan] = Field(validation_alias="run.plan")
     label: str
     mean: MeanOut
-    interval: IntervalOut | None
-    behind_best: IntervalOut | None = Field(
+    interval: Interval | None
+    behind_best: Interval | None = Field(
         validation_alias="behind", description="best - this over the questions that both scored"
     )
     standing: str = Field(description="best, level (cannot be told from the best), worse, unfinished or unscored")
@@ -159,9 +160,9 @@ class StandingOut(Schema):
     embed_dims: int
     vector_type: VectorType
     is_current: bool
-    ndcg: IntervalOut
-    recall: IntervalOut
-    gain: IntervalOut | None = Field(description="nDCG less that of the collection's own model, question by question")
+    ndcg: Interval
+    recall: Interval
+    gain: Interval | None = Field(description="nDCG less that of the collection's own model, question by question")
     p: float | None = Field(description="of the gain, corrected for the number of models (Holm)")
     by_mode: dict[Mode, float] = Field(description="mean nDCG by search mode")
     weights: dict[str, float] = Field(description="of the lists that hybrid search fused")
@@ -178,11 +179,6 @@ class ExperimentDetail(ExperimentOut):
     ranking: list[RankedOut] = Field(description="Of plans, best first")
     standings: list[StandingOut] = Field(description="Of embedding models that are finished, best first")
     winner: StandingOut | None = Field(description="Better than the collection's own model by more than chance")
-
-
-class ExperimentPage(Schema):
-    items: list[ExperimentOut]
-    next_cursor: str | None
 
 
 class ExperimentDeleted(Schema):
@@ -259,7 +255,7 @@ def _fix_starter(request: HttpRequest, payload: FixRequest) -> Callable[[], Expe
     return partial(starting.try_fix, find_run(payload.base, key.visible), payload.mode, payload.fix, actor=key)
 
 
-@router.get(ALL, operation_id="experiments-list", response=ExperimentPage)
+@router.get(ALL, operation_id="experiments-list", response=PageOf[ExperimentOut])
 def list_experiments(
     request: HttpRequest,
     kind: Literal["plans", "models", "fix"] | None = None,

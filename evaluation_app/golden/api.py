@@ -16,8 +16,9 @@ from collections_app.access.auth import BearerAuth, Router, answer, check_collec
 from collections_app.access.models import CollectionScope
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts
+from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts, also_as, text_as
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
+from collections_app.http.schemas import PageOf
 from evaluation_app.golden import edits, sets
 from evaluation_app.golden.expectations import find_drifts, read_status
 from evaluation_app.golden.formats import Format, decode, map_rows, mapped_columns, read_columns, read_file
@@ -28,12 +29,10 @@ from evaluation_app.golden.schemas import (
     GoldenQuestionOut,
     GoldenSetChanges,
     GoldenSetDeleted,
-    GoldenSetList,
     GoldenSetOut,
     GoldenSetRequest,
     ImportOut,
     QuestionChanges,
-    QuestionList,
     QuestionRequest,
     QuestionsCounted,
     SuggestionChanges,
@@ -41,7 +40,7 @@ from evaluation_app.golden.schemas import (
     SuggestOut,
     SuggestRequest,
     VersionDetail,
-    VersionList,
+    VersionOut,
 )
 from evaluation_app.golden.suggestions import make_from_run, suggest_questions
 from evaluation_app.golden.versions import compare_versions
@@ -92,12 +91,8 @@ def _state_of(question: GoldenQuestion) -> QuestionState:
 @router.get(
     QUESTIONS,
     operation_id="golden-questions-list",
-    response=QuestionList,
-    openapi_extra={
-        "responses": {
-            200: {"content": {kind: {"schema": {"type": "string"}} for kind in ("text/csv", "application/x-ndjson")}}
-        }
-    },
+    response=PageOf[GoldenQuestionOut],
+    openapi_extra=also_as("text/csv", "application/x-ndjson"),
 )
 def list_questions(
     request: HttpRequest,
@@ -221,12 +216,7 @@ CONTENT_TYPES: dict[str, Format] = {
     "/golden-sets/{golden_set}/import",
     operation_id="golden-sets-import",
     response=ImportOut,
-    openapi_extra={
-        "requestBody": {
-            "required": True,
-            "content": {kind: {"schema": {"type": "string"}} for kind in ("text/csv", "application/x-ndjson")},
-        }
-    },
+    openapi_extra={"requestBody": {"required": True, **text_as("text/csv", "application/x-ndjson")}},
 )
 def import_set(
     request: HttpRequest,
@@ -277,7 +267,7 @@ def find_visible(request: HttpRequest, name: str) -> GoldenSet:
     return sets.find_set(name, request_key(request).visible)
 
 
-@router.get(SETS, operation_id="golden-sets-list", response=GoldenSetList)
+@router.get(SETS, operation_id="golden-sets-list", response=PageOf[GoldenSetOut])
 def list_sets(
     request: HttpRequest,
     collection: str | None = None,
@@ -335,7 +325,7 @@ def delete_set(request: HttpRequest, golden_set: str) -> Any:
     return sets.delete_set(find_visible(request, golden_set), actor=request_key(request))
 
 
-@router.get(f"{SET}/versions", operation_id="golden-versions-list", response=VersionList)
+@router.get(f"{SET}/versions", operation_id="golden-versions-list", response=PageOf[VersionOut])
 def list_versions(
     request: HttpRequest, golden_set: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR
 ) -> Any:

@@ -89,11 +89,6 @@ class GoldenSetOut(Schema):
         return getattr(golden_set, "suggested_total", 0)
 
 
-class GoldenSetList(Schema):
-    items: list[GoldenSetOut]
-    next_cursor: str | None
-
-
 class GoldenSetDeleted(Schema):
     questions: int
     versions: int
@@ -160,11 +155,6 @@ class GoldenQuestionOut(Schema):
     updated_at: Moment
 
 
-class QuestionList(Schema):
-    items: list[GoldenQuestionOut]
-    next_cursor: str | None
-
-
 class QuestionsCounted(Schema):
     count: int
 
@@ -207,11 +197,6 @@ class VersionOut(Schema):
     @staticmethod
     def resolve_questions(version: GoldenSetVersion) -> int:
         return len(version.questions)
-
-
-class VersionList(Schema):
-    items: list[VersionOut]
-    next_cursor: str | None
 
 
 class VersionDetail(Schema):

@@ -13,8 +13,9 @@ from collections_app.access.auth import BearerAuth, Router, answer, check_collec
 from collections_app.access.permissions import Permission
 from collections_app.collections.services import get_collection
 from collections_app.http.downloads import Reading, download_response
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit
+from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, also_as
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
+from collections_app.http.schemas import PageOf
 from evaluation_app.golden.sets import find_set
 from evaluation_app.models import EvaluationRun
 from evaluation_app.reviews.anchoring import anchored_scores
@@ -23,12 +24,11 @@ from evaluation_app.runs.lifecycle import RunRequest
 from evaluation_app.runs.reports import run_lines
 from evaluation_app.runs.requests import ITEM_DEFERRED, find_run, listed_runs, read_settings
 from evaluation_app.runs.schemas import (
-    EvaluationItemPage,
+    EvaluationItemOut,
     EvaluationRunChange,
     EvaluationRunDeleted,
     EvaluationRunDetail,
     EvaluationRunOut,
-    EvaluationRunPage,
     EvaluationRunRequest,
     ResultQuery,
 )
@@ -72,7 +72,7 @@ def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpRespo
     return answer(request, produce, EvaluationRunOut, status=202)
 
 
-@router.get(ALL, operation_id="evaluation-runs-list", response=EvaluationRunPage)
+@router.get(ALL, operation_id="evaluation-runs-list", response=PageOf[EvaluationRunOut])
 def list_runs(
     request: HttpRequest,
     golden_set: str | None = None,
@@ -104,8 +104,8 @@ def get_run(
 @router.get(
     f"{ONE}/results",
     operation_id="evaluation-runs-results",
-    response=EvaluationItemPage,
-    openapi_extra={"responses": {200: {"content": {"application/jsonl": {"schema": {"type": "string"}}}}}},
+    response=PageOf[EvaluationItemOut],
+    openapi_extra=also_as("application/jsonl"),
 )
 def list_results(
     request: HttpRequest,

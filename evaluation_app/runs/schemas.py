@@ -15,6 +15,7 @@ from collections_app.http.fields import Printable
 from collections_app.http.schemas import Failure, IsoTime, IsoTimeOrNull, Request, Stored
 from collections_app.http.validation import WHOLE, SomeUuid
 from evaluation_app.golden.questions import Golden
+from evaluation_app.measures.anchored import Anchored
 from evaluation_app.measures.downstream import LABEL_THRESHOLD
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
@@ -139,19 +140,11 @@ class EvaluationRunOut(Schema):
         return run if run.error_type else None
 
 
-class AnchoredEstimateOut(Schema):
-    value: float
-    low: float = Field(description="Lower end of the 95 % interval")
-    high: float
-    labels: int
-    answers: int
-
-
 class AnchoredScoreOut(Schema):
     measure: str
     title: str
     judged: float = Field(description="The judge's mean over these answers")
-    estimate: AnchoredEstimateOut | None = Field(description="null while labels are missing")
+    estimate: Anchored | None = Field(description="null while labels are missing")
     labels: int = Field(description="Labels of answers that chance drew")
     answers: int = Field(description="Answers that the judge scored")
     missing: int = Field(description="Labels that are still needed for an estimate")
@@ -161,11 +154,6 @@ class EvaluationRunDetail(EvaluationRunOut):
     anchored_scores: list[AnchoredScoreOut] | None = Field(
         None, description="What people would say of all answers, by scores and labels; where it was asked for"
     )
-
-
-class EvaluationRunPage(Schema):
-    items: list[EvaluationRunOut]
-    next_cursor: str | None
 
 
 class EvaluationItemOut(Schema):
@@ -224,20 +212,8 @@ class ResultQuery(Schema):
     content: bool = Field(True, description="false: without context, marks, contributions and details")
 
 
-class EvaluationItemPage(Schema):
-    items: list[EvaluationItemOut]
-    next_cursor: str | None
-
-
 class EvaluationRunDeleted(Schema):
     deleted: int
-
-
-class IntervalOut(Schema):
-    mean: float
-    low: float
-    high: float
-    count: int = Field(description="Questions that were scored; of a difference, in both runs")
 
 
 class MeanOut(Schema):

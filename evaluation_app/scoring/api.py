@@ -14,7 +14,7 @@ from collections_app.access.auth import BearerAuth, Router, check_collection_sco
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Printable, accepts, between
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
-from collections_app.http.schemas import Id, Request, Stored, TextOrNull
+from collections_app.http.schemas import Id, PageOf, Request, Stored, TextOrNull
 from collections_app.http.validation import StrictInt
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import RunScore
@@ -57,11 +57,6 @@ class RunScoreOut(Schema):
     judged_at: datetime = Field(validation_alias="created_at")
 
 
-class RunScoreList(Schema):
-    items: list[RunScoreOut]
-    next_cursor: str | None
-
-
 class SamplingIn(Request):
     enabled: bool
     rate: Annotated[float, accepts(exclusiveMinimum=0, maximum=1)] = Field(
@@ -94,7 +89,7 @@ def judge_one(request: HttpRequest, run_id: UUID, payload: JudgeRequest = DEFAUL
     return judge_run(run, RunSettings.from_dict(payload.model_dump()), actor=request_key(request))
 
 
-@router.get("/run-scores", operation_id="run-scores-list", response=RunScoreList)
+@router.get("/run-scores", operation_id="run-scores-list", response=PageOf[RunScoreOut])
 def list_scores(
     request: HttpRequest,
     run_id: UUID | None = param.Query(None, description="only this stored run, with what its judge read and marked"),

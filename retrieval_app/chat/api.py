@@ -144,14 +144,12 @@ PARAMETERS = {"query": "messages", "collection": "model"}
 router = Router(auth=BearerAuth(changes=Permission.ASK), tags=["chat"])
 
 
-@router.post(
-    "/chat/completions",
-    response={200: ChatCompletion, **ERRORS},
-    operation_id="chat-completions",
-    summary="Answer from a collection in the shape of OpenAI's chat completions",
-)
+@router.post("/chat/completions", response={200: ChatCompletion, **ERRORS}, operation_id="chat-completions")
 def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | StreamingHttpResponse:
-    """With stream: Server-Sent Events of chat.completion.chunk, ended by [DONE]; the last chunk carries `ragd`."""
+    """Answer from a collection in the shape of OpenAI's chat completions.
+
+    With stream: Server-Sent Events of chat.completion.chunk, ended by [DONE]; the last chunk carries `ragd`.
+    """
     collection, key = _find_collection(request, payload.model), request_key(request)
     if payload.n not in (None, 1):
         raise _refuse(f"n must be 1, not {payload.n}: the same question has one answer here", "n")
@@ -173,10 +171,9 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
     return event_response(request, stream, ChunkFrame(payload.model, with_usage=with_usage))
 
 
-@router.get(
-    "/models", response={200: ChatModels, **ERRORS}, operation_id="models-list", summary="The collections as models"
-)
+@router.get("/models", response={200: ChatModels, **ERRORS}, operation_id="models-list")
 def list_models(request: HttpRequest) -> HttpResponse:
+    """The collections as models."""
     rows = Collection.objects.live().allowed_to(request_key(request).visible).by_name()
     return json_response(ChatModels(object="list", data=[model_item(collection) for collection in rows]))
 

@@ -14,7 +14,7 @@ from collections_app.access.auth import BearerAuth, Router, find_collection, req
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Name
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.http.schemas import IsoTime, Request
+from collections_app.http.schemas import IsoTime, PageOf, Request
 from collections_app.models import Collection
 from retrieval_app.models import Calibration, SavedPlan
 from retrieval_app.plans import services
@@ -41,16 +41,11 @@ class PlanChanges(Request):
     is_default: bool | None = None
 
 
-class SavedPlanList(Schema):
-    items: list[SavedPlanOut]
-    next_cursor: str | None
-
-
 class PlanDeleted(Schema):
     deleted: int
 
 
-@router.get("/collections/{collection}/plans", operation_id="plans-list", response=SavedPlanList)
+@router.get("/collections/{collection}/plans", operation_id="plans-list", response=PageOf[SavedPlanOut])
 def list_plans(
     request: HttpRequest,
     collection: str,

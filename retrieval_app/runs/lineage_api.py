@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 from django.http import HttpRequest
 from ninja import Field, Schema
@@ -21,6 +20,8 @@ from retrieval_app.runs.lineage import (
     DAYS_MAX,
     RUNS_SHOWN,
     USUAL_DAYS,
+    RetrievedBy,
+    Unretrieved,
     count_retrievals,
     list_unretrieved,
     retrieval_counts,
@@ -33,26 +34,11 @@ router = Router(auth=BearerAuth(), tags=["runs"])
 RUNS_MAX = 1000
 
 
-class RetrievedItem(Schema):
-    run_id: UUID
-    query: str
-    kind: str
-    status: str
-    channel: str
-    created_at: datetime
-    rank: int = Field(description="of the best chunk")
-    chunk_index: int
-    chunks: int = Field(description="how many chunks of the document the run retrieved")
-    cited: bool
-    revision: int = Field(description="of the document then")
-    index_version: int
-
-
 class RetrievedList(Schema):
     runs: int = Field(description="stored runs in all, those that are not listed too")
     cited: int = Field(description="runs whose answer cites it")
     last_at: datetime | None
-    items: list[RetrievedItem] = Field(description="newest first")
+    items: list[RetrievedBy] = Field(description="newest first")
 
 
 class DocumentCount(Schema):
@@ -98,15 +84,8 @@ def list_runs_of_document(
 unretrieved_router = Router(tags=["collections"])
 
 
-class NeverRetrieved(Schema):
-    doc_id: str
-    title: str
-    enabled: bool
-    created_at: datetime
-
-
 class NeverRetrievedPage(Schema):
-    items: list[NeverRetrieved]
+    items: list[Unretrieved]
     total: int = Field(description="from the beginning of this page on")
     next_after: str | None = Field(description="the `after` of the next page")
 

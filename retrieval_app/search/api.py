@@ -16,8 +16,9 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, check_collection_scope, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, accepts
+from collections_app.http.fields import NEXT_CURSOR, Cursor, accepts, also_as
 from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX, paginate
+from collections_app.http.schemas import PageOf
 from collections_app.models import ApiKey, Collection
 from ragd.types import RetrievePlan
 from retrieval_app.answers.streams import (
@@ -51,7 +52,7 @@ from retrieval_app.search.schemas import (
     Replay,
     Run,
     RunFilters,
-    RunList,
+    RunSummary,
     SearchRequest,
     SearchResponse,
 )
@@ -133,6 +134,7 @@ def _explained(
 
 
 router = Router(auth=BearerAuth(changes=Permission.ASK))
+RUNS, SEARCH = ["runs"], ["search"]
 router.add_router("", plan_router)
 router.add_router("", lineage_router)
 router.add_router("", unretrieved_router)
@@ -140,13 +142,10 @@ router.add_router("", corrective_router)
 
 
 @router.post(
-    "/collections/{collection}/search",
-    response=SearchResponse,
-    operation_id="collections-search",
-    tags=["search"],
-    summary="Find the best chunks of a collection",
+    "/collections/{collection}/search", response=SearchResponse, operation_id="collections-search", tags=SEARCH
 )
 def search_collection(request: HttpRequest, collection: str, payload: SearchRequest) -> HttpResponse:
+    """Find the best chunks of a collection."""
     target = find_collection(request, collection)
     return json_response(run_search(target, payload, channel="api", api_key=request_key(request)))
 
@@ -155,12 +154,14 @@ def search_collection(request: HttpRequest, collection: str, payload: SearchRequ
     "/collections/{collection}/ask",
     response=AskResponse,
     operation_id="collections-ask",
-    tags=["search"],
-    summary="Answer a question from a collection, with checked citations",
+    tags=SEARCH,
     openapi_extra=ASK_EVENTS,
 )
 def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -> HttpResponse | StreamingHttpResponse:
-    """Asked for text/event-stream it answers server-sent events: search_results, token, citation, final, error."""
+    """Answer a question from a collection, with checked citations.
+
+    Asked for text/event-stream it answers server-sent events: search_results, token, citation, final, error.
+    """
     target, key = find_collection(request, collection), request_key(request)
     if not wants_events(request):
         return json_response(run_ask(target, payload, channel="api", api_key=key))
@@ -170,12 +171,7 @@ def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -
 
 
 @router.get(
-    "/runs",
-    response=RunList,
-    operation_id="runs-list",
-    tags=["runs"],
-    summary="Stored queries, newest first",
-    openapi_extra={"responses": {200: {"content": {JSON_LINES: {"schema": {"type": "string"}}}}}},
+    "/runs", response=PageOf[RunSummary], operation_id="runs-list", tags=RUNS, openapi_extra=also_as(JSON_LINES)
 )
 def list_runs(
     request: HttpRequest,
@@ -186,7 +182,10 @@ def list_runs(
     ),
     cursor: Cursor | None = NEXT_CURSOR,
 ) -> HttpResponse | StreamingHttpResponse:
-    """format jsonl: a stream of JSON Lines with the minimal logging fields. 429 when three downloads run already."""
+    """Stored queries, newest first.
+
+    format jsonl: a stream of JSON Lines with the minimal logging fields. 429 when three downloads run already.
+    """
     key = request_key(request)
     if filters.collection is not None:
         check_collection_scope(key, filters.collection)
@@ -194,51 +193,33 @@ def list_runs(
     if format == "jsonl":
         return send_log(request, RunLog(rows, limit=limit))
     page = paginate(rows.for_lists(), ("-created_at", "-id"), limit=limit or DEFAULT_LIMIT, cursor=cursor)
-    return json_response(RunList.from_orm(page))
+    return json_response(PageOf[RunSummary].from_orm(page))
 
 
-@router.get(
-    "/runs/{run_id}",
-    response=Run,
-    operation_id="runs-get",
-    tags=["runs"],
-    summary="One stored query, with the minimal logging fields",
-)
+@router.get("/runs/{run_id}", response=Run, operation_id="runs-get", tags=RUNS)
 def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """One stored query, with the minimal logging fields."""
     return json_response(Run.from_orm(find_run(request, run_id)))
 
 
-@router.get(
-    "/runs/{run_id}/receipt",
-    response=Receipt,
-    operation_id="runs-receipt",
-    tags=["runs"],
-    summary="A signed record of a stored query",
-)
+@router.get("/runs/{run_id}/receipt", response=Receipt, operation_id="runs-receipt", tags=RUNS)
 def get_receipt(request: HttpRequest, run_id: UUID) -> HttpResponse:
-    """The signature is over the canonical JSON of receipt; docs/history.md says how it is verified."""
+    """A signed record of a stored query.
+
+    The signature is over the canonical JSON of receipt; docs/history.md says how it is verified.
+    """
     return JsonResponse(make_receipt(find_run(request, run_id)), json_dumps_params={"ensure_ascii": False})
 
 
-@router.get(
-    "/receipt-key",
-    response=ReceiptKey,
-    operation_id="receipt-key-get",
-    tags=["runs"],
-    summary="The public key that receipts are verified with",
-)
+@router.get("/receipt-key", response=ReceiptKey, operation_id="receipt-key-get", tags=RUNS)
 def get_receipt_key(request: HttpRequest) -> HttpResponse:
+    """The public key that receipts are verified with."""
     return JsonResponse(own_key().as_dict())
 
 
-@router.post(
-    "/runs/{run_id}/replay",
-    response=Replay,
-    operation_id="runs-replay",
-    tags=["runs"],
-    summary="Run a stored plan and question again, and compare the rankings",
-)
+@router.post("/runs/{run_id}/replay", response=Replay, operation_id="runs-replay", tags=RUNS)
 def replay_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
+    """Run a stored plan and question again, and compare the rankings."""
     replayed = replay(find_run(request, run_id), channel="api", api_key=request_key(request))
     return json_response(Replay.from_orm(replayed))
 

@@ -371,11 +371,6 @@ class RunFilters(Schema):
     max_cost: float | None = Field(None, ge=0)
 
 
-class RunList(Schema):
-    items: list[RunSummary]
-    next_cursor: str | None
-
-
 class Run(RunSummary):
     citations: list[str] = Field(validation_alias="cited_ids", description="Ids of the documents that the answer cites")
     citation_details: Stored[list[CitationOut]] = Field(validation_alias="citations")

@@ -7,8 +7,9 @@ from uuid import uuid4
 
 import pytest
 
+from collections_app.http.schemas import PageOf
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.runs.schemas import EvaluationItemPage, EvaluationRunOut, EvaluationRunPage
+from evaluation_app.runs.schemas import EvaluationItemOut, EvaluationRunOut
 from tests.retrieval.corpus import bearer, get, patch, post
 from tests.shapes import check_shape
 
@@ -53,7 +54,7 @@ def test_a_run_is_started_followed_and_read(client, ended):
     check_shape(EvaluationRunOut, body)
     status, page = get(client, f"{RUNS}/{run.pk}/results?limit=2", headers)
     assert (status, [item["position"] for item in page["items"]]) == (200, [0, 1])
-    check_shape(EvaluationItemPage, page)
+    check_shape(PageOf[EvaluationItemOut], page)
     rest = get(client, f"{RUNS}/{run.pk}/results?limit=2&content=false&cursor={page['next_cursor']}", headers)[1]
     assert [(item["position"], item["passed"], item["context"]) for item in rest["items"]] == [(2, False, None)]
     assert rest["next_cursor"] is None
@@ -76,7 +77,7 @@ def test_a_run_leaves_as_json_lines(client, ended):
 def test_runs_are_listed_by_what_they_are(client):
     headers = bearer(scope="read")
     page = get(client, RUNS, headers)[1]
-    check_shape(EvaluationRunPage, page)
+    check_shape(PageOf[EvaluationRunOut], page)
     for query, count in (("state=succeeded", 1), ("state=failed", 0), ("golden_set=house%20questions", 1),
                          ("collection=garage", 0), ("golden_set=%00", 0)):  # fmt: skip
         assert len(get(client, f"{RUNS}?{query}", headers)[1]["items"]) == count, query

@@ -7,11 +7,11 @@ from django.db import IntegrityError, transaction
 from django.test import Client
 
 from collections_app.collections.deletion import delete_collection
+from collections_app.http.schemas import PageOf
 from collections_app.models import AuditEvent, Collection
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans import services
-from retrieval_app.plans.api import SavedPlanList
 from retrieval_app.search.schemas import SavedPlanOut, SearchResponse
 from tests.retrieval.corpus import bearer, get, make_collection, patch, post
 from tests.shapes import check_shape
@@ -44,7 +44,7 @@ def test_a_plan_is_saved_read_listed_and_deleted(house: Collection, client: Clie
     assert get(client, f"{PLANS}/words", headers) == (200, saved)
     put(client, f"{PLANS}/all", {}, headers)
     body = get(client, PLANS, headers)[1]
-    check_shape(SavedPlanList, body)
+    check_shape(PageOf[SavedPlanOut], body)
     assert [item["name"] for item in body["items"]] == ["all", "words"]
     page = get(client, f"{PLANS}?limit=1", headers)[1]
     assert get(client, f"{PLANS}?limit=1&cursor={page['next_cursor']}", headers)[1]["items"] == [saved]

@@ -7,8 +7,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.http.schemas import PageOf
 from retrieval_app.models import QueryRun
-from retrieval_app.search.schemas import Run, RunList
+from retrieval_app.search.schemas import Run, RunSummary
 from tests.retrieval.corpus import bearer, get
 from tests.shapes import check_shape
 
@@ -30,7 +31,7 @@ def test_runs_come_newest_first_and_without_result_texts(client: Client) -> None
     status, body = get(client, "/v1/runs", bearer(scope="read"))
     assert (status, [item["run_id"] for item in body["items"]]) == (200, [str(new.pk), str(old.pk)])
     assert (body["next_cursor"], "results" in body["items"][1]) == (None, False)
-    check_shape(RunList, body)
+    check_shape(PageOf[RunSummary], body)
 
 
 @pytest.mark.parametrize(

@@ -10,14 +10,11 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, find_collection
 from collections_app.documents.revisions import services as service
 from collections_app.documents.revisions.services import compare_revisions
-from collections_app.documents.schemas import (
-    DifferenceAnswer,
-    RevisionDetail,
-    RevisionPage,
-)
+from collections_app.documents.schemas import DifferenceAnswer, RevisionDetail, RevisionItem
 from collections_app.documents.services import get_document
 from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
+from collections_app.http.schemas import PageOf
 from collections_app.models import Document, DocumentRevision
 
 router = Router(auth=BearerAuth(), tags=["revisions"])
@@ -31,7 +28,7 @@ def _document(request: HttpRequest, collection: str, doc_id: str) -> Document:
     return get_document(find_collection(request, collection), doc_id)
 
 
-@router.get(REVISIONS, operation_id="revisions-list", response=RevisionPage)
+@router.get(REVISIONS, operation_id="revisions-list", response=PageOf[RevisionItem])
 def list_revisions(
     request: HttpRequest,
     collection: str,

@@ -15,14 +15,16 @@ from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit
 from collections_app.http.paging import DEFAULT_LIMIT, Page, cut_page
+from collections_app.http.schemas import PageOf
+from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import EvaluationRun
 from evaluation_app.runs.comparison.decisive import Kind, RunVerdict
 from evaluation_app.runs.comparison.presenters import choose_questions
-from evaluation_app.runs.comparison.run_reader import HeaderRow
+from evaluation_app.runs.comparison.run_reader import Asked, HeaderRow
 from evaluation_app.runs.comparison.stored_comparisons import RunDifference, compare_runs
 from evaluation_app.runs.comparison.usage import Unit
 from evaluation_app.runs.requests import find_run
-from evaluation_app.runs.schemas import IntervalOut, MeanOut
+from evaluation_app.runs.schemas import MeanOut
 
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
 
@@ -48,7 +50,7 @@ class ChangeOut(Schema):
     higher_is_better: bool
     base: MeanOut
     other: MeanOut
-    difference: IntervalOut | None = Field(description="other - base over the pairs, 95 % paired bootstrap interval")
+    difference: Interval | None = Field(description="other - base over the pairs, 95 % paired bootstrap interval")
     verdict: Verdict = Field(
         description="noise: the interval holds zero; few: it does not, but fewer than six questions moved; small: less "
         "than the set's relevant_effect"
@@ -61,7 +63,7 @@ class ChangeOut(Schema):
 
 class FindingOut(Schema):
     measure: str
-    difference: IntervalOut
+    difference: Interval
     p: float = Field(description="Two-sided, of the randomisation test for pairs; of this pair alone")
     better: int
     worse: int
@@ -94,7 +96,7 @@ class UsageOut(Schema):
     unit: Unit
     base: float | None
     other: float | None
-    difference: IntervalOut | None = Field(description="other - base, 95 % paired bootstrap interval")
+    difference: Interval | None = Field(description="other - base, 95 % paired bootstrap interval")
 
 
 class AgainstOut(Schema):
@@ -127,20 +129,12 @@ class HeaderOut(Schema):
     values: list[str] = Field(description="One per run, the base first")
 
 
-class AskedOut(Schema):
-    outcome: str
-    passed: bool
-    modes: list[str]
-    query_run: UUID | None
-    trace_id: str
-
-
 class ComparedQuestionOut(Schema):
     position: int
     question: str
     category: str
-    base: AskedOut = Field(validation_alias="before")
-    other: AskedOut = Field(validation_alias="after")
+    base: Asked = Field(validation_alias="before")
+    other: Asked = Field(validation_alias="after")
     deltas: dict[str, float] = Field(description="other - base, of every measure that both scored")
     worst: float = Field(description="The largest loss, below 0; else the smallest gain; 0 when nothing moved")
 
@@ -151,11 +145,6 @@ class QuestionFilters(Schema):
     category: str = Field("", description="Only questions of this category")
 
 
-class QuestionPage(Schema):
-    items: list[ComparedQuestionOut]
-    next_cursor: str | None
-
-
 class ComparisonOut(Schema):
     golden_set: str = Field(validation_alias="base.set_name")
     set_version: int = Field(validation_alias="base.set_version")
@@ -163,7 +152,9 @@ class ComparisonOut(Schema):
     base: ComparedRun
     others: list[AgainstOut]
     headers: list[HeaderOut] = Field(description="What the runs were made with, as far as it differs")
-    questions: QuestionPage = Field(description="Of the base and the first other run, the largest loss first")
+    questions: PageOf[ComparedQuestionOut] = Field(
+        description="Of the base and the first other run, largest loss first"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -146,12 +146,7 @@ def evidence(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/evidence.html", context | {"report": report})
 
 
-@router.get(
-    "/evidence",
-    operation_id="evidence",
-    summary="Field coverage of the controls of four frameworks",
-    response=EvidenceOut,
-)
+@router.get("/evidence", operation_id="evidence", response=EvidenceOut)
 def evidence_report(
     request: HttpRequest,
     since: Moment = param.Query(DEFAULT_SINCE, description="a time, or an age such as 7d"),

@@ -10,7 +10,7 @@ from ninja.params import functions as param
 
 from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
-from collections_app.http.fields import accepts
+from collections_app.http.fields import accepts, text_as
 from collections_app.http.paging import LIMIT_MAX
 from evaluation_app.telemetry.exports.downloads import STORED, choose_capture, export_matching, stream
 from evaluation_app.telemetry.exports.formats import FORMATS, JSON, JSON_LINES
@@ -26,27 +26,12 @@ CONTENT = param.Query(
     description=f"{STORED}: texts as they are stored, for keys with write scope; left out: as RAGD_OTLP_CONTENT says",
 )
 LIMIT = param.Query(None, description="at most so many spans, the newest")
-FILE = {
-    "responses": {
-        200: {
-            "content": {
-                JSON: {"schema": {"type": "object"}},
-                JSON_LINES: {"schema": {"type": "string"}},
-            }
-        }
-    }
-}
+FILE = {"responses": {200: {"content": {JSON: {"schema": {"type": "object"}}, **text_as(JSON_LINES)["content"]}}}}
 
 router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
 
 
-@router.get(
-    "/spans/export",
-    operation_id="spans-export",
-    summary="Spans as OTLP JSON, OpenInference JSON Lines or OCSF events",
-    response={200: None},
-    openapi_extra=FILE,
-)
+@router.get("/spans/export", operation_id="spans-export", response={200: None}, openapi_extra=FILE)
 def export_spans(
     request: HttpRequest,
     filters: Query[SpanFilters],
@@ -54,7 +39,9 @@ def export_spans(
     content: Content | None = CONTENT,
     limit: Annotated[int, Field(ge=1), accepts(maximum=LIMIT_MAX)] | None = LIMIT,
 ) -> StreamingHttpResponse:
-    """A stream, newest first, with the filters of GET /v1/spans. Texts are replaced as RAGD_OTLP_CONTENT says.
+    """Spans as OTLP JSON, OpenInference JSON Lines or OCSF events.
+
+    A stream, newest first, with the filters of GET /v1/spans. Texts are replaced as RAGD_OTLP_CONTENT says.
 
     A JSON document that broke off lacks its end. 422 for an unknown filter, 429 when three downloads run already.
     """

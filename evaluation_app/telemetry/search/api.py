@@ -99,9 +99,7 @@ OWN = ("limit", "cursor", "content")
 router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
 
 
-@router.get(
-    "/spans", response=SpanPageAnswer, operation_id="spans-list", summary="Spans that match a filter, newest first"
-)
+@router.get("/spans", response=SpanPageAnswer, operation_id="spans-list")
 def list_spans(
     request: HttpRequest,
     filters: Query[SpanFilters],
@@ -109,8 +107,11 @@ def list_spans(
     cursor: Cursor | None = NEXT_CURSOR,
     content: bool = param.Query(True, description="false: without attributes, events and links"),
 ) -> Any:
-    """Filters narrow; values of one filter are alternatives. An unknown filter, type, kind or attribute is a 422 that
-    lists the known ones. A key that is limited to collections sees their spans only. See docs/traces.md."""
+    """Spans that match a filter, newest first.
+
+    Filters narrow; values of one filter are alternatives. An unknown filter, type, kind or attribute is a 422 that
+    lists the known ones. A key that is limited to collections sees their spans only. See docs/traces.md.
+    """
     key = request_key(request)
     span_filter = parse_filter(request.GET, also=OWN)
     for name in span_filter.collections:
@@ -124,11 +125,12 @@ def list_spans(
     return page
 
 
-@router.get(
-    "/traces/{trace_id}", response=TraceAnswer, operation_id="traces-get", summary="A whole trace: its spans, by start"
-)
+@router.get("/traces/{trace_id}", response=TraceAnswer, operation_id="traces-get")
 def get_trace(request: HttpRequest, trace_id: str) -> dict[str, Any]:
-    """Spans are written in batches: a trace that is under way or has just ended may be without some for a second."""
+    """A whole trace: its spans, by start.
+
+    Spans are written in batches: a trace that is under way or has just ended may be without some for a second.
+    """
     spans = trace_spans(trace_id.replace("\x00", "").lower(), request_key(request).visible)
     if not spans:
         raise ServiceError(
