@@ -67,6 +67,13 @@ class ServiceError(Exception):
         self.retry_after_s = retry_after_s
 
 
+class UnknownError(ServiceError):
+    """There is no such thing: 404, of the type "unknown_" and what it is."""
+
+    def __init__(self, what: str, message: str, *, field: str | None = None) -> None:
+        super().__init__(message, type=f"unknown_{what}", status=404, field=field)
+
+
 # The first match counts, so a child stands before its parent. None: the exception says it itself.
 TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (Forbidden, 403, "forbidden"),

@@ -33,7 +33,7 @@ from collections_app.access.context import SYSTEM, current_access, set_access, s
 from collections_app.access.permissions import Permission
 from collections_app.access.services import limit_of
 from collections_app.domain.senders import foreign_sender, is_loopback
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Label, Limit, Name
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.http.schemas import PageOf, Request
@@ -229,9 +229,7 @@ def check_manager(request: HttpRequest) -> None:
 def find_key(key_id: int) -> ApiKey:
     key = ApiKey.objects.filter(pk=key_id).first() if 0 < key_id < 2**63 else None
     if key is None:
-        raise ServiceError(
-            f"there is no key {key_id}; GET /v1/api-keys lists them", type="unknown_key", status=404, field="key_id"
-        )
+        raise UnknownError("key", f"there is no key {key_id}; GET /v1/api-keys lists them", field="key_id")
     return key
 
 

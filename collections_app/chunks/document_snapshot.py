@@ -24,7 +24,7 @@ from collections_app.documents.stored_documents import (
     read_overlays,
     refuse_archived,
 )
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.ingestion import chunk_draft, in_current_index_version, ingest
 from collections_app.index.stores import read_store
 from collections_app.jobs.attempts import IngestOutcome
@@ -96,10 +96,9 @@ class DocumentSnapshot:
     def at(self, chunk_index: int) -> ChunkSource:
         """ServiceError 404 for a number that the document does not have."""
         if not 0 <= chunk_index < len(self.sources):
-            raise ServiceError(
+            raise UnknownError(
+                "chunk",
                 f"{self.document.doc_id!r} has the chunks 0 to {len(self.sources) - 1}, not {chunk_index}",
-                type="unknown_chunk",
-                status=404,
                 field="chunk_index",
             )
         return self.sources[chunk_index]
@@ -109,10 +108,9 @@ class DocumentSnapshot:
         for position, overlay in enumerate(self.overlays):
             if overlay.id == overlay_id:
                 return position
-        raise ServiceError(
+        raise UnknownError(
+            "overlay",
             f"{self.document.doc_id!r} has no change {overlay_id} of a chunk; it was undone, perhaps",
-            type="unknown_overlay",
-            status=404,
             field="overlay_id",
         )
 
@@ -363,10 +361,9 @@ def find_chunk(collection: Collection, doc_id: str, chunk_index: int) -> StoredC
         rows = StoredChunk.objects.of(collection).filter(doc_id=doc_id, chunk_index=chunk_index)
         result = rows.defer("fts", "lexical").first()
     if result is None:
-        raise ServiceError(
+        raise UnknownError(
+            "chunk",
             f"collection {collection.name!r} has no chunk {chunk_index} of a document {doc_id!r}",
-            type="unknown_chunk",
-            status=404,
             field="chunk_index",
         )
     return result

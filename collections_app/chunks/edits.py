@@ -13,7 +13,7 @@ from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.chunks.document_snapshot import ChunkChange, DocumentSnapshot, OverlayChange, change_overlays
 from collections_app.chunks.overlays import ADD, DISABLE, EDIT
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.models import ChunkOverlay, Collection
 from ragd.errors import EmptyContent, InvalidInput
 from ragd.normalization import has_visible, normalize
@@ -162,10 +162,9 @@ def get_overlay(collection: Collection, overlay_id: int) -> ChunkOverlay:
     """ServiceError 404."""
     record = ChunkOverlay.objects.filter(collection=collection, pk=overlay_id).first()
     if record is None:
-        raise ServiceError(
+        raise UnknownError(
+            "overlay",
             f"collection {collection.name!r} has no change {overlay_id} of a chunk; it was undone, perhaps",
-            type="unknown_overlay",
-            status=404,
             field="overlay_id",
         )
     return record

@@ -27,7 +27,7 @@ from collections_app.documents.files import drop_stale_uploads
 from collections_app.documents.revisions.services import drop_history, record_deletions, record_switches
 from collections_app.documents.stored_documents import Cause, find_stored, lock_documents
 from collections_app.domain.formats import MEGABYTE
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.ingestion import CommitHook, Draft, in_current_index_version, ingest
 from collections_app.index.stores import open_store
 from collections_app.jobs.attempts import IngestOutcome
@@ -67,12 +67,7 @@ def get_document(collection: Collection, doc_id: str) -> Document:
     """Raises ServiceError 404."""
     record = Document.objects.filter(collection=collection, doc_id=check_doc_id(doc_id)).first()
     if record is None:
-        raise ServiceError(
-            f"collection {collection.name!r} has no document {doc_id!r}",
-            type="unknown_document",
-            status=404,
-            field="doc_id",
-        )
+        raise UnknownError("document", f"collection {collection.name!r} has no document {doc_id!r}", field="doc_id")
     record.collection = collection
     return record
 

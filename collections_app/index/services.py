@@ -18,7 +18,7 @@ from collections_app.audit import services
 from collections_app.chunks.policies import check_policy, resolve_policy
 from collections_app.collections.models import name_actor
 from collections_app.collections.services import resolve_model
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.stores import embedder_for, open_rerankers, open_store, reading
 from collections_app.index.swap import drop_leftovers, ensure_serving, forget, note_overruled, request_again, spec_of
 from collections_app.jobs.models import ACTIVE_STATES
@@ -73,11 +73,8 @@ def get_index_version(collection: Collection, number: int) -> IndexVersion:
     ensure_serving(collection)
     record = IndexVersion.objects.filter(collection=collection, number=number).first()
     if record is None:
-        raise ServiceError(
-            f"collection {collection.name!r} has no index version {number}",
-            type="unknown_index_version",
-            status=404,
-            field="index_version",
+        raise UnknownError(
+            "index_version", f"collection {collection.name!r} has no index version {number}", field="index_version"
         )
     record.collection = collection
     return record

@@ -13,7 +13,7 @@ from ninja import Field, Schema
 from pydantic import ConfigDict
 
 from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
-from collections_app.errors import ServiceError
+from collections_app.errors import UnknownError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.http.schemas import PageOf, Request, read_from
@@ -204,9 +204,7 @@ def visible_jobs(request: HttpRequest) -> IngestJobQuerySet:
 def _find_job(request: HttpRequest, job_id: UUID) -> IngestJob:
     job = visible_jobs(request).filter(pk=job_id).first()
     if job is None:
-        raise ServiceError(
-            f"there is no job {job_id} that this key may see; GET /v1/jobs lists them", type="unknown_job", status=404
-        )
+        raise UnknownError("job", f"there is no job {job_id} that this key may see; GET /v1/jobs lists them")
     return job
 
 
@@ -238,9 +236,5 @@ def _visible_batches(request: HttpRequest) -> QuerySet[IngestBatch]:
 def _find_batch(request: HttpRequest, batch_id: UUID) -> IngestBatch:
     record = _visible_batches(request).filter(pk=batch_id).first()
     if record is None:
-        raise ServiceError(
-            f"there is no batch {batch_id} that this key may see; GET /v1/batches lists them",
-            type="unknown_batch",
-            status=404,
-        )
+        raise UnknownError("batch", f"there is no batch {batch_id} that this key may see; GET /v1/batches lists them")
     return record

@@ -31,7 +31,7 @@ from collections_app.documents.stored_documents import (
     give_back_memory,
 )
 from collections_app.endpoints.providers import require_endpoint
-from collections_app.errors import ServiceError
+from collections_app.errors import UnknownError
 from collections_app.index.builder import build_index_version
 from collections_app.index.embedding_checkpoints import JobCheckpoints
 from collections_app.index.index_builds import run_index_build
@@ -189,7 +189,7 @@ def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> N
         else:  # read from its source, so the text that is stored stays where it is
             document.text, document.page_map, document.cell_map, document.segments = "", [], [], []
     if document is None:
-        raise ServiceError("the document was deleted", type="unknown_document", status=404)
+        raise UnknownError("document", "the document was deleted")
     draft = draft_of(document)
     if upload is not None:
         parsed = _parse(job, upload, progress)

@@ -12,7 +12,7 @@ from ninja.params import functions as param
 
 from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts
 from collections_app.http.paging import paginate
 from collections_app.http.schemas import PageOf, Request
@@ -88,5 +88,5 @@ def cancel(request: HttpRequest, operation_id: UUID, payload: OperationChange) -
 def _find(request: HttpRequest, operation_id: UUID) -> Operation:
     record = Operation.objects.visible_to(request_key(request).visible).filter(pk=operation_id).first()
     if record is None:
-        raise ServiceError(f"there is no operation {operation_id}", type="unknown_operation", status=404)
+        raise UnknownError("operation", f"there is no operation {operation_id}")
     return record

@@ -13,7 +13,7 @@ from pydantic import StrictBool
 from collections_app.access.auth import BearerAuth, Router, answer, find_collection, request_key
 from collections_app.access.document_access import read_access, resolve
 from collections_app.access.permissions import Permission
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.http.fields import EDGE, SPACE, UNSEEN, Access, Tags, accepts, between
 from collections_app.http.schemas import Request
 from collections_app.http.validation import SomeUuid, StrictInt
@@ -146,8 +146,4 @@ def _find(collection: Collection, pk: int) -> Source:
 
 
 def _unknown(collection: Collection, pk: int) -> ServiceError:
-    return ServiceError(
-        f"collection {collection.name!r} has no source {pk}; GET .../sources lists them",
-        type="unknown_source",
-        status=404,
-    )
+    return UnknownError("source", f"collection {collection.name!r} has no source {pk}; GET .../sources lists them")

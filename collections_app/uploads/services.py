@@ -30,7 +30,7 @@ from collections_app.documents.document_tree import PARENT, attachments_of
 from collections_app.documents.files import store_upload
 from collections_app.documents.services import delete_documents
 from collections_app.documents.stored_documents import lock_documents
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.ingestion import CommitHook
 from collections_app.jobs.leases import cancel
 from collections_app.jobs.queue import check_queue, send_jobs, supersede_jobs
@@ -347,10 +347,9 @@ def find_batch(collection: Collection, batch_id: uuid.UUID | str) -> IngestBatch
     try:
         record = IngestBatch.objects.get(collection=collection, pk=uuid.UUID(str(batch_id)))
     except (ValueError, IngestBatch.DoesNotExist):
-        raise ServiceError(
+        raise UnknownError(
+            "batch",
             f"collection {collection.name!r} has no batch {str(batch_id)[:80]!r}; use the batch_id of its first answer",
-            type="unknown_batch",
-            status=404,
             field="batch",
         ) from None
     record.collection = collection

@@ -19,7 +19,7 @@ from collections_app.access.context import require
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
-from collections_app.errors import ServiceError
+from collections_app.errors import UnknownError
 from collections_app.index.services import open_version
 from collections_app.index.stores import open_store
 from collections_app.index.swap import Verdict, register_gate
@@ -88,10 +88,9 @@ def find_own_set(collection: Collection, name: str) -> GoldenSet:
     own = GoldenSet.objects.filter(collection_name=collection.name)
     record = own.filter(name=name).first() if can_be_stored(name) else None
     if record is None:
-        raise ServiceError(
+        raise UnknownError(
+            "golden_set",
             f"collection {collection.name!r} has no golden set {name!r}; choose one of its own",
-            type="unknown_golden_set",
-            status=404,
             field="set",
         )
     return record

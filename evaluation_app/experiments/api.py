@@ -14,7 +14,7 @@ from pydantic import Discriminator, StrictBool, Tag
 
 from collections_app.access.auth import BearerAuth, Router, answer, check_collection_scope, find_collection, request_key
 from collections_app.access.permissions import Permission
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
 from collections_app.http.schemas import IsoTime, PageOf, Request, Stored
@@ -343,9 +343,8 @@ def _draft(golden_set: GoldenSet, payload: PlansRequest) -> Draft:
 def _find(request: HttpRequest, experiment_id: UUID) -> Experiment:
     record = lifecycle.visible_experiments(request_key(request).visible).filter(pk=experiment_id).first()
     if record is None:
-        raise ServiceError(
+        raise UnknownError(
+            "experiment",
             f"there is no experiment {experiment_id} that you may see; GET /v1/experiments lists those that there are",
-            type="unknown_experiment",
-            status=404,
         )
     return record

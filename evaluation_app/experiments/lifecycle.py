@@ -19,7 +19,7 @@ from collections_app.access.services import require_in
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.collections.services import get_collection
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from evaluation_app.experiments.plan_grid import label_of, varied
 from evaluation_app.models import EvaluationRun, Experiment
 from evaluation_app.runs.lifecycle import cancel_run
@@ -138,7 +138,7 @@ def save_variant(
     """
     run = experiment.runs.filter(pk=run_id).first()
     if run is None or experiment.kind == Kind.MODELS:
-        raise ServiceError(f"{experiment} has no run {run_id} with a plan", type="unknown_run", status=404, field="run")
+        raise UnknownError("run", f"{experiment} has no run {run_id} with a plan", field="run")
     collection = get_collection(experiment.collection_name)
     is_fix = experiment.kind == Kind.FIX
     label = f"{run}" if is_fix else f"{experiment}: {label_of(run.plan, varied(experiment.variants))}"

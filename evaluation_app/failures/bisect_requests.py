@@ -8,7 +8,7 @@ from django.db.models import Q, QuerySet
 
 from collections_app.collections.models import Actor
 from collections_app.collections.services import get_collection
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.jobs.operations import OperationProgress, handles, perform_operation, request_operation
 from collections_app.models import Chunk, Operation
 from evaluation_app.failures.bisection import Undo, bisect_item, choose_measure, take_back
@@ -29,10 +29,8 @@ def find_item(run: EvaluationRun, position: int) -> EvaluationItem:
     """ServiceError 404."""
     item = items().filter(run=run, position=position).first()
     if item is None:
-        raise ServiceError(
-            f"run {run.pk} has no question {position}; its questions are 0 to {max(run.done - 1, 0)}",
-            type="unknown_item",
-            status=404,
+        raise UnknownError(
+            "item", f"run {run.pk} has no question {position}; its questions are 0 to {max(run.done - 1, 0)}"
         )
     return item
 
@@ -46,7 +44,7 @@ def find_good(bad: EvaluationItem, run: EvaluationRun | None = None) -> Evaluati
     if run is not None:
         chosen = _same_question(bad).filter(run=run).first()
         if chosen is None:
-            raise ServiceError(f"run {run.pk} did not ask this question", type="unknown_item", status=404, field="good")
+            raise UnknownError("item", f"run {run.pk} did not ask this question", field="good")
         choose_measure(chosen, bad)
         return chosen
     for item in _asked_before(bad):
@@ -108,7 +106,7 @@ def find_pair(bisection: Operation) -> tuple[EvaluationItem, EvaluationItem]:
     """The question in the earlier and in the later run. ServiceError 404 where one is gone."""
     found = items().in_bulk([bisection.arguments["good"], bisection.arguments["bad"]])
     if len(found) < 2:
-        raise ServiceError("a run of the bisection was deleted", type="unknown_item", status=404)
+        raise UnknownError("item", "a run of the bisection was deleted")
     return found[bisection.arguments["good"]], found[bisection.arguments["bad"]]
 
 
@@ -135,7 +133,7 @@ def undo_event(stored: Operation, number: int, actor: Actor) -> Undo:
     """Take back the event of that place in the report. ServiceError 404, 409, and what the services raise."""
     events = stored.report.get("events", [])
     if not 0 <= number < len(events):
-        raise ServiceError(f"the report names {len(events)} changes", type="unknown_change", status=404)
+        raise UnknownError("change", f"the report names {len(events)} changes")
     good, bad = find_pair(stored)
     return take_back(get_collection(stored.subject), Event.from_dict(events[number]), good.run, bad.run, actor)
 

@@ -15,7 +15,7 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import EVALUATE, READ, needs
-from collections_app.errors import ServiceError
+from collections_app.errors import UnknownError
 from collections_app.http.page_requests import Acts, PageRequest, find_or_404, render_page, run_action
 from collections_app.jobs.operation_api import OperationOut
 from collections_app.models import Operation
@@ -75,6 +75,6 @@ def _start(request: PageRequest, item: EvaluationItem) -> HttpResponse:
 def _undo(request: PageRequest, stored: Operation | None) -> str:
     number = request.POST.get("event", "")
     if stored is None or not number.isdigit():
-        raise ServiceError("choose a change of the report", type="unknown_change", status=404)
+        raise UnknownError("change", "choose a change of the report")
     done = undo_event(stored, int(number), request.user)
     return gettext("Done: %(text)s. Evaluate the test set again to see what it did.") % {"text": done.text}

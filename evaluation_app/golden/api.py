@@ -15,7 +15,7 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, answer, check_collection_scope, request_key
 from collections_app.access.models import CollectionScope
 from collections_app.access.permissions import Permission
-from collections_app.errors import ServiceError
+from collections_app.errors import UnknownError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts, also_as, text_as
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.http.schemas import PageOf
@@ -139,10 +139,9 @@ def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest
 def _run(run_id: UUID, scope: CollectionScope) -> QueryRun:
     run = QueryRun.objects.visible_to(scope).filter(pk=run_id).first()
     if run is None:
-        raise ServiceError(
+        raise UnknownError(
+            "run",
             f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",
-            type="unknown_run",
-            status=404,
             field="run_id",
         )
     return run

@@ -19,7 +19,7 @@ from django.utils import timezone
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
 from collections_app.audit import services
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from evaluation_app.golden.expectations import choose_marks, find_drifts, read_marks
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
 from evaluation_app.golden.sets import hold_set
@@ -248,10 +248,9 @@ def find_version(golden_set: GoldenSet, version: int) -> GoldenSetVersion:
     """Raises ServiceError 404."""
     record = golden_set.versions.filter(version=version).first() if 0 <= version < 2**31 else None
     if record is None:
-        raise ServiceError(
+        raise UnknownError(
+            "version",
             f"the golden set {golden_set.name!r} has no version {version}; its newest is {golden_set.version}",
-            type="unknown_version",
-            status=404,
             field="version",
         )
     return record
@@ -261,9 +260,7 @@ def find_question(golden_set: GoldenSet, pk: int) -> GoldenQuestion:
     """Raises ServiceError 404."""
     record = golden_set.questions.filter(pk=pk).select_related("golden_set").first() if 0 <= pk < 2**63 else None
     if record is None:
-        raise ServiceError(
-            f"the golden set {golden_set.name!r} has no question {pk}", type="unknown_question", status=404
-        )
+        raise UnknownError("question", f"the golden set {golden_set.name!r} has no question {pk}")
     return record
 
 
@@ -278,7 +275,7 @@ def question_taken(text: str) -> ServiceError:
 def _hold_question(question: GoldenQuestion) -> GoldenQuestion:
     record = GoldenQuestion.objects.select_for_update().filter(pk=question.pk).first()
     if record is None:
-        raise ServiceError("this question was deleted meanwhile", type="unknown_question", status=404)
+        raise UnknownError("question", "this question was deleted meanwhile")
     return record
 
 

@@ -18,7 +18,7 @@ from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
 from collections_app.audit import services
 from collections_app.collections.services import get_collection
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from evaluation_app.golden.questions import clean_description, clean_name
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.judges.rubrics import clean_rubrics
@@ -164,10 +164,9 @@ def find_set(name: str, scope: CollectionScope = EVERYTHING) -> GoldenSet:
             field="golden_set",
         )
     if not records:
-        raise ServiceError(
+        raise UnknownError(
+            "golden_set",
             f"there is no golden set {name!r} that you may see; GET /v1/golden-sets lists those that there are",
-            type="unknown_golden_set",
-            status=404,
             field="golden_set",
         )
     return records[0]
@@ -278,9 +277,7 @@ def hold_set(golden_set: GoldenSet) -> GoldenSet:
     """The set as it is now, held until the transaction ends: changes of one set take turns. ServiceError 404."""
     locked = GoldenSet.objects.select_for_update().filter(pk=golden_set.pk).first()
     if locked is None:
-        raise ServiceError(
-            f"the golden set {golden_set.name!r} was deleted", type="unknown_golden_set", status=404, field="golden_set"
-        )
+        raise UnknownError("golden_set", f"the golden set {golden_set.name!r} was deleted", field="golden_set")
     return locked
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from collections_app.audit import services
 from collections_app.collections.services import get_collection
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.stores import embedder_for
 from collections_app.models import Chunk, Collection, Document
 from evaluation_app.golden.edits import add_question, changing, write_goldens
@@ -163,11 +163,8 @@ def _documents(collection: Collection, golden_set: GoldenSet, doc_ids: Sequence[
     if doc_ids:
         known = {row.doc_id: row for row in rows.filter(doc_id__in=doc_ids)}
         if gone := next((doc_id for doc_id in doc_ids if doc_id not in known), None):
-            raise ServiceError(
-                f"collection {collection.name!r} has no enabled document {gone!r}",
-                type="unknown_document",
-                status=404,
-                field="doc_ids",
+            raise UnknownError(
+                "document", f"collection {collection.name!r} has no enabled document {gone!r}", field="doc_ids"
             )
         yield from (known[doc_id] for doc_id in dict.fromkeys(doc_ids))
         return

@@ -30,7 +30,7 @@ from collections_app.access.services import require_in
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.documents.revisions.past_states import read_past_state
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.stores import embedder_for
 from collections_app.models import Collection, IndexVersion
 from evaluation_app.models import EvaluationRun, GoldenSet
@@ -69,11 +69,10 @@ def find_run(run_id: UUID | str, scope: CollectionScope = EVERYTHING) -> Evaluat
     except ValueError:
         record = None
     if record is None:
-        raise ServiceError(
+        raise UnknownError(
+            "evaluation_run",
             f"there is no evaluation run {str(run_id)!r} that you may see; GET /v1/evaluation-runs lists those that "
             "there are",
-            type="unknown_evaluation_run",
-            status=404,
         )
     return record
 

@@ -33,7 +33,7 @@ from collections_app.documents.schemas import (
     DocumentShown,
 )
 from collections_app.documents.selection import State
-from collections_app.errors import ServiceError
+from collections_app.errors import UnknownError
 from collections_app.http.paging import DEFAULT_LIMIT
 from collections_app.http.schemas import (
     CollectionBrief,
@@ -246,10 +246,9 @@ def fetch_document(request: HttpRequest, arguments: FetchArguments) -> FetchedDo
     """A document by `collection/doc_id`: a collection's name holds no slash. Raises ServiceError 404 as for others."""
     name, slash, doc_id = arguments.id.partition("/")
     if not slash:
-        raise ServiceError(
+        raise UnknownError(
+            "document",
             f"an id is that of a result of search, COLLECTION/DOC_ID, not {arguments.id!r}; search first",
-            type="unknown_document",
-            status=404,
             field="id",
         )
     document = services.get_document(find_collection(request, name), doc_id)

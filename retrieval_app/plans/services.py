@@ -15,7 +15,7 @@ from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.collections.services import check_description
 from collections_app.domain.rows import RowReader
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection
 from ragd.conditions import parse_condition
@@ -147,11 +147,8 @@ def find_plan(collection: Collection, name: str) -> SavedPlan:
 
 def _unknown_plan(collection: Collection, name: str) -> ServiceError:
     known = ", ".join(SavedPlan.objects.of(collection).by_name().values_list("name", flat=True)[:20])
-    return ServiceError(
-        f"collection {collection.name!r} has no saved plan {name!r}; it has {known or 'none'}",
-        type="unknown_plan",
-        status=404,
-        field="plan",
+    return UnknownError(
+        "plan", f"collection {collection.name!r} has no saved plan {name!r}; it has {known or 'none'}", field="plan"
     )
 
 

@@ -15,7 +15,7 @@ from ninja.params import functions as param
 
 from collections_app.access.auth import BearerAuth, Router, check_collection_scope, find_collection, request_key
 from collections_app.access.permissions import Permission
-from collections_app.errors import ServiceError
+from collections_app.errors import UnknownError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, accepts, also_as
 from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX, paginate
 from collections_app.http.schemas import PageOf
@@ -228,9 +228,7 @@ def find_run(request: HttpRequest, run_id: UUID) -> QueryRun:
     """The run, if the key may see its collection. Raises ServiceError 404."""
     run = QueryRun.objects.visible_to(request_key(request).visible).select_related("user").filter(pk=run_id).first()
     if run is None:
-        raise ServiceError(
-            f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are",
-            type="unknown_run",
-            status=404,
+        raise UnknownError(
+            "run", f"there is no run {run_id} that this key may see; GET /v1/runs lists the runs that there are"
         )
     return run

@@ -27,7 +27,7 @@ from collections_app.collections.models import Actor, name_actor
 from collections_app.collections.retention_periods import kept_for
 from collections_app.documents.revisions.differences import ChunkDifference, FieldChange, compare_chunks, compare_fields
 from collections_app.documents.stored_documents import UNSTATED, Cause, DocumentOverlays, StoredDocument, hash_text
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, DocumentRevision, StateChange, StoredPage
 from ragd.store.store import execute, fetch_all
 from ragd.text.chunking import document_text, iter_bound, iter_chunks
@@ -175,10 +175,9 @@ def find_revision(document: Document, number: int) -> DocumentRevision:
     record = rows.filter(revision=number).first()
     if record is None:
         known = "it is the present one" if number == document.revision else "it never was, or is kept no longer"
-        raise ServiceError(
+        raise UnknownError(
+            "revision",
             f"revision {number} of {document.doc_id!r} is not among its earlier ones: {known}",
-            type="unknown_revision",
-            status=404,
             field="revision",
         )
     return record
@@ -224,7 +223,7 @@ def revision_text(document: Document, number: int, start: int = 0, end: int | No
 
 def _gone(document: Document) -> ServiceError:
     message = f"the document {document.doc_id!r}, or this revision of it, was deleted or restricted meanwhile"
-    return ServiceError(message, type="unknown_document", status=404, field="doc_id")
+    return UnknownError("document", message, field="doc_id")
 
 
 def revision_chunks(document: Document, number: int) -> list[RevisionChunk]:

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from collections_app.access.auth import BearerAuth, Router, check_collection_scope, request_key
 from collections_app.access.permissions import Permission
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts
 from collections_app.http.schemas import IsoTime
 from evaluation_app.telemetry.search.search import DEFAULT_LIMIT, SlowSearch, parse_filter, search_spans
@@ -133,10 +133,8 @@ def get_trace(request: HttpRequest, trace_id: str) -> dict[str, Any]:
     """
     spans = trace_spans(trace_id.replace("\x00", "").lower(), request_key(request).visible)
     if not spans:
-        raise ServiceError(
-            f"no span of the trace {trace_id!r} is stored that this key may see; GET /v1/spans lists spans",
-            type="unknown_trace",
-            status=404,
+        raise UnknownError(
+            "trace", f"no span of the trace {trace_id!r} is stored that this key may see; GET /v1/spans lists spans"
         )
     first = min(span.started_at for span in spans)
     return {

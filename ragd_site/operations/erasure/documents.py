@@ -20,7 +20,7 @@ from collections_app.collections.services import get_collection
 from collections_app.documents.document_tree import with_attachments
 from collections_app.documents.services import delete_documents
 from collections_app.documents.trash import drop_trashed
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.past_indexes import drop_past_indexes
 from collections_app.index.swap import spec_of
 from collections_app.models import (
@@ -98,11 +98,8 @@ def erase_document(collection: Collection, doc_id: str, *, actor: Actor = None, 
     """
     names = with_attachments(collection, [check_doc_id(doc_id)])
     if not _is_known(collection, names):
-        raise ServiceError(
-            f"nothing is stored of a document {doc_id!r} of collection {collection.name!r}",
-            type="unknown_document",
-            status=404,
-            field="doc_id",
+        raise UnknownError(
+            "document", f"nothing is stored of a document {doc_id!r} of collection {collection.name!r}", field="doc_id"
         )
     subject = {"collection": collection.name, "doc_id": doc_id}
     with erasing(Erasing(Erasure.Kind.DOCUMENT, subject), actor=actor, dry_run=dry_run) as erasure:

@@ -14,7 +14,7 @@ from django.db.models import Q
 
 from collections_app.audit.chain import erase_what, erase_who, find_telling
 from collections_app.audit.services import Actor
-from collections_app.errors import ServiceError
+from collections_app.errors import UnknownError
 from collections_app.models import AuditEvent, Erasure
 from evaluation_app.models import Review, Span
 from ragd import telemetry
@@ -94,7 +94,7 @@ def find_user(username: str) -> User:
     """Raises ServiceError 404."""
     found = get_user_model()._default_manager.filter(username=username).first() if "\x00" not in username else None
     if not isinstance(found, User):
-        raise ServiceError(f"there is no user {username!r}", type="unknown_user", status=404, field="username")
+        raise UnknownError("user", f"there is no user {username!r}", field="username")
     return found
 
 
