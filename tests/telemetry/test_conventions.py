@@ -45,6 +45,12 @@ def as_dict(span: ReadableSpan) -> dict[str, Any]:
     }
 
 
+def assert_required(*spans: ReadableSpan) -> None:
+    """Each has all that the tables require of its type."""
+    wrong = validate([as_dict(span) for span in spans]).violations
+    assert [each.message for each in wrong if each.requirement == "Required"] == []
+
+
 @pytest.fixture
 def spans(recorder: Recorder) -> list[dict[str, Any]]:
     make_query_spans(make_candidates(3))

@@ -9,7 +9,6 @@ import psycopg
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
-from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanKind, StatusCode
 
 from collections_app.models import Collection
@@ -19,7 +18,8 @@ from ragd.types import Candidate
 from ragd_site.observability import tracing as site_telemetry
 from tests.retrieval.corpus import bearer, get, make_collection, post
 from tests.telemetry.conftest import RECORDER, Recorder
-from tests.telemetry.test_spans import REQUIRED, assert_required, attributes
+from tests.telemetry.test_doors import check
+from tests.telemetry.test_spans import attributes
 
 pytestmark = pytest.mark.django_db
 
@@ -36,14 +36,6 @@ def own(recorder: Recorder) -> list[tuple[str, str | None]]:
         span.name for span in recorder.spans if span.instrumentation_scope and span.instrumentation_scope.name == "ragd"
     }
     return [(name, parent) for name, parent in recorder.tree() if name in names]
-
-
-def assert_conformant(spans: list[ReadableSpan]) -> None:
-    for span in spans:
-        start = span.name.split(" ")[0]
-        if start in REQUIRED:
-            assert_required(span, start)
-        assert (span.dropped_attributes, span.dropped_events) == (0, 0)
 
 
 def search(collection: Collection, query: str, **values: Any) -> Any:
@@ -65,7 +57,7 @@ def test_a_hybrid_search(house: Collection, recorder: Recorder) -> None:
         ("rag.lexical", RETRIEVE),
         ("rag.fuse", RETRIEVE),
     ]
-    assert_conformant(recorder.spans)
+    check(recorder)
     found = attributes(recorder.named(RETRIEVE))
     assert found["aitf.rag.retrieve.index"] == "house"
     assert [found[f"retrieval.documents.{rank}.document.id"] for rank in range(3)] == run.retrieved_ids
@@ -81,7 +73,7 @@ def test_reranking_and_compression_have_their_spans(house: Collection, recorder:
     )
     stages = [(name, parent) for name, parent in own(recorder) if parent == "rag.pipeline house"]
     assert [name for name, _ in stages][-2:] == ["rag.rerank minilm-late-interaction", "rag.compress"]
-    assert_conformant(recorder.spans)
+    check(recorder)
     reranked, kept = attributes(recorder.named("rag.rerank")), attributes(recorder.named("rag.compress"))
     assert (reranked["aitf.rag.rerank.input_count"], reranked["aitf.rag.rerank.output_count"]) == (5, 3)
     places = [f"{result['doc_id']}#{result['chunk_index']}" for result in run.results]
@@ -104,7 +96,7 @@ def test_an_extractive_answer_is_reported_as_what_it_is(house: Collection, recor
     recorder.spans.clear()
     run = ask(QueryRequest(house, "When was the pump built?", build_plan(house), "cli"))
     assert ("chat extractive", "rag.pipeline house") in own(recorder)
-    assert_conformant(recorder.spans)
+    check(recorder)
     found = attributes(recorder.named("chat "))
     assert (found["gen_ai.system"], found["output.value"]) == ("ragd.extractive", run.answer)
     root = attributes(recorder.named("rag.pipeline "))
@@ -119,7 +111,7 @@ def test_a_refused_query_is_an_error_on_a_whole_root(house: Collection, recorder
         StatusCode.ERROR,
         "InvalidInput",
     )
-    assert_conformant(recorder.spans)
+    check(recorder)
 
 
 def test_a_failing_embedder_is_seen_on_every_span_above_it(
@@ -140,7 +132,7 @@ def test_a_failing_embedder_is_seen_on_every_span_above_it(
         "EmbedderError: the model is away",
         "QueryVectorError: the model is away",
     }
-    assert_conformant(recorder.spans)
+    check(recorder)
 
 
 def test_a_text_by_api_is_one_ingest(recorder: Recorder) -> None:
@@ -155,7 +147,7 @@ def test_a_text_by_api_is_one_ingest(recorder: Recorder) -> None:
         (EMBED, "ragd.ingest"),
         ("ragd.store", "ragd.ingest"),
     ]
-    assert_conformant(recorder.spans)
+    check(recorder)
 
 
 @pytest.mark.usefixtures("span_table")
@@ -186,7 +178,7 @@ def test_an_upload_and_its_job_are_one_trace(recorder: Recorder) -> None:
     assert ingest.context and request.context
     assert ingest.context.trace_id == request.context.trace_id
     assert attributes(ingest)["ragd.job_id"] == str(job.pk)
-    assert_conformant(recorder.spans)
+    check(recorder)
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from tests.fakes.faults import Fault, cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server  # noqa: F401  (a fixture)
 from tests.retrieval.corpus import bearer
 from tests.telemetry.conftest import Recorder
-from tests.telemetry.test_spans import assert_required, attributes
+from tests.telemetry.test_conventions import assert_required
+from tests.telemetry.test_spans import attributes
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("house")]
 QUESTION = {"query": "How many litres does the pump move?", "k": 3}
@@ -44,7 +45,7 @@ def test_a_streamed_answer_measures_its_first_token(client: Client, recorder: Re
     }  # fmt: skip
     assert ask(client, recorder, **asked)[-1] == "final"
     span = recorder.named("chat ")
-    assert_required(span, "chat")
+    assert_required(span)
     found = attributes(span)
     first_ms, total_ms = found["aitf.latency.time_to_first_token_ms"], found["aitf.latency.total_ms"]
     assert 0 < first_ms < total_ms
@@ -68,7 +69,7 @@ def test_a_stream_that_breaks_keeps_what_came(client: Client, recorder: Recorder
     chat.script(cut_short(4))
     assert ask(client, recorder)[-1] == "error"
     span = recorder.named("chat ")
-    assert_required(span, "chat")
+    assert_required(span)
     found = attributes(span)
     assert (span.status.status_code, found["error.type"]) == (StatusCode.ERROR, "ModelError")
     assert "broke off" in str(span.status.description)
