@@ -74,6 +74,13 @@ class UnknownError(ServiceError):
         super().__init__(message, type=f"unknown_{what}", status=404, field=field)
 
 
+class WrongValueError(ServiceError):
+    """A value of a request that is not acceptable: 422."""
+
+    def __init__(self, message: str, field: str) -> None:
+        super().__init__(message, type="invalid_input", status=422, field=field)
+
+
 # The first match counts, so a child stands before its parent. None: the exception says it itself.
 TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (Forbidden, 403, "forbidden"),

@@ -22,7 +22,7 @@ from collections_app.advisory_locks import LockSpace
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.domain.rows import RowReader
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, WrongValueError
 from collections_app.models import ApiKey, Collection
 from ragd.identity import check_collection_name, clean_label
 from ragd.store.store import execute
@@ -154,7 +154,7 @@ def _beyond(message: str, field: str) -> ServiceError:
 
 
 def _wrong(field: str, message: str) -> ServiceError:
-    return ServiceError(message, type="invalid_input", status=422, field=field)
+    return WrongValueError(message, field)
 
 
 def _find_user(name: str | None) -> User | None:
@@ -202,11 +202,8 @@ def check_scopes(scopes: Iterable[str]) -> frozenset[Permission]:
     requested = set(scopes)
     if not requested or not requested <= set(Permission):
         named = ", ".join(sorted(requested)) or "none"
-        raise ServiceError(
-            f"scopes must name at least one of {', '.join(Permission)}, and nothing else; it names {named}",
-            type="invalid_input",
-            status=422,
-            field="scopes",
+        raise WrongValueError(
+            f"scopes must name at least one of {', '.join(Permission)}, and nothing else; it names {named}", "scopes"
         )
     return frozenset(map(Permission, requested))
 
@@ -225,12 +222,7 @@ def bind_keys(collection: Collection, *, replaced: Collection | None = None, act
 def expiry_after(days: int) -> datetime:
     """So many days from now. Raises ServiceError 422 unless there are 1 to 3652 of them."""
     if not 0 < days <= LONGEST_LIFE.days:
-        raise ServiceError(
-            f"a key lives from 1 to {LONGEST_LIFE.days} days, not {days}",
-            type="invalid_input",
-            status=422,
-            field="expires_at",
-        )
+        raise WrongValueError(f"a key lives from 1 to {LONGEST_LIFE.days} days, not {days}", "expires_at")
     return timezone.now() + timedelta(days=days)
 
 

@@ -23,7 +23,7 @@ from collections_app.access.limits import LimitReached, Usage, count_request, co
 from collections_app.access.permissions import Permission
 from collections_app.access.services import access_of_key, access_of_user
 from collections_app.collections.services import get_collection
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, WrongValueError
 from collections_app.http.schemas import ErrorAnswer
 from collections_app.models import ApiKey, Collection, IdempotencyRecord
 
@@ -267,12 +267,7 @@ def hash_request(request: HttpRequest, fingerprint: str = "") -> str:
 
 def _check_key(key: str) -> None:
     if not 1 <= len(key) <= KEY_MAX_CHARS or not key.isprintable():
-        raise ServiceError(
-            f"{HEADER} must have 1 to {KEY_MAX_CHARS} printable characters",
-            type="invalid_input",
-            status=422,
-            field=HEADER,
-        )
+        raise WrongValueError(f"{HEADER} must have 1 to {KEY_MAX_CHARS} printable characters", HEADER)
 
 
 def _begin(owner: str, key: str, requested: str) -> IdempotencyRecord:

@@ -20,7 +20,7 @@ from django.utils import timezone
 from collections_app.audit.log import AuditFilter, describe_event
 from collections_app.audit.services import Subject, record_event
 from collections_app.collections.models import Actor
-from collections_app.errors import ServiceError
+from collections_app.errors import WrongValueError
 from collections_app.http.downloads import BATCH, DownloadSlots, LimitedDownload, download_response
 from collections_app.models import AuditEvent
 from ragd.version import product_version
@@ -165,9 +165,7 @@ _slots = DownloadSlots(2, "the audit log")
 def send_audit_log(request: HttpRequest, audit_filter: AuditFilter, form: str, actor: Actor) -> StreamingHttpResponse:
     """The events of the filter as a download, which is an event itself. Raises ServiceError 422 and 429."""
     if form not in FORMATS:
-        raise ServiceError(
-            f"format must be {' or '.join(FORMATS)}, not {form!r}", type="invalid_input", status=422, field="format"
-        )
+        raise WrongValueError(f"format must be {' or '.join(FORMATS)}, not {form!r}", "format")
     lines = LimitedDownload(_slots, audit_lines(audit_filter, form, actor))
     name = f"audit-{timezone.now():%Y%m%d-%H%M%S}.{form}.jsonl"
     return download_response(request, lines, MEDIA_TYPE, name, reading=None)

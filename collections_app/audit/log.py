@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_date
 
 from collections_app.domain.formats import parse_moment
-from collections_app.errors import ServiceError
+from collections_app.errors import WrongValueError
 from collections_app.models import AuditEvent
 from ragd.errors import InvalidInput
 
@@ -84,7 +84,7 @@ def _moment(name: str, text: str, *, end: bool = False) -> datetime:
     try:
         return parse_moment(name, text) or timezone.now()
     except InvalidInput as error:
-        raise ServiceError(error.message, type="invalid_input", status=422, field=name) from None
+        raise WrongValueError(error.message, name) from None
 
 
 def _begin(day: date) -> datetime:

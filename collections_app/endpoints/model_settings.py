@@ -25,7 +25,7 @@ from collections_app.collections.models import name_actor
 from collections_app.endpoints.endpoints import ModelEndpoint, read_setting, stored
 from collections_app.endpoints.model_presets import EMBEDDINGS, PRESETS, PURPOSES, RERANK, Preset
 from collections_app.endpoints.secrets import encrypt, renew
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, WrongValueError
 from collections_app.index.stores import LOCAL_MODELS, RESERVED_NAMES
 from collections_app.models import Collection, IndexVersion, ModelSetting
 from ragd.errors import InvalidInput
@@ -104,12 +104,12 @@ def save_setting(values: SettingValues, *, actor: services.Actor, row: ModelSett
     """
     draft = draft_setting(values, row)
     if draft.purpose == EMBEDDINGS and draft.dims is None:
-        raise _refuse("state how many dimensions the model's vectors have; Test connection tells", "dims")
+        raise WrongValueError("state how many dimensions the model's vectors have; Test connection tells", "dims")
     others = ModelSetting.objects.select_for_update().exclude(pk=row.pk if row else 0)
     if others.filter(name=draft.name).exists():
-        raise _refuse(f"another model is named {draft.name!r} already; choose another name", "name")
+        raise WrongValueError(f"another model is named {draft.name!r} already; choose another name", "name")
     if draft.purpose == EMBEDDINGS and others.filter(purpose=EMBEDDINGS, identity=draft.identity).exists():
-        raise _refuse(f"the embedding model {draft.identity} is set up already; change that one", "model")
+        raise WrongValueError(f"the embedding model {draft.identity} is set up already; change that one", "model")
     if row is not None and row.purpose == EMBEDDINGS and (row.identity, row.dims) != (draft.identity, draft.dims):
         _require_unused(row, "its model, prompts and dimensions decide the vectors of")
     rivals = others.filter(purpose=draft.purpose)
@@ -193,11 +193,13 @@ def _record(
 
 def _preset(values: SettingValues) -> Preset:
     if values.purpose not in PURPOSES:
-        raise _refuse(f"purpose must be one of {', '.join(PURPOSES)}, not {values.purpose!r}", "purpose")
+        raise WrongValueError(f"purpose must be one of {', '.join(PURPOSES)}, not {values.purpose!r}", "purpose")
     preset = PRESETS.get(values.preset)
     if preset is None or not preset.offers(values.purpose):
         known = ", ".join(each.key for each in PRESETS.values() if each.offers(values.purpose))
-        raise _refuse(f"for {values.purpose} the provider must be one of {known}, not {values.preset!r}", "preset")
+        raise WrongValueError(
+            f"for {values.purpose} the provider must be one of {known}, not {values.preset!r}", "preset"
+        )
     return preset
 
 
@@ -205,43 +207,53 @@ def _check_address(text: str) -> str:
     """The base URL without a last slash. Local and private addresses are allowed; those of clouds' secrets are not."""
     url = text.strip().rstrip("/")
     if len(url) > URL_MAX_CHARS or UNSEEN.search(url):
-        raise _refuse(f"the address must have at most {URL_MAX_CHARS} visible characters", "base_url")
+        raise WrongValueError(f"the address must have at most {URL_MAX_CHARS} visible characters", "base_url")
     try:
         check_base_url(url)
         parts = urlsplit(url)
         port = parts.port
     except (InvalidInput, ValueError):
-        raise _refuse("expected an http or https address such as http://127.0.0.1:11434/v1", "base_url") from None
+        raise WrongValueError(
+            "expected an http or https address such as http://127.0.0.1:11434/v1", "base_url"
+        ) from None
     if parts.username is not None or parts.password is not None:
-        raise _refuse("the address must not hold a user or a password; enter the key in its own field", "base_url")
+        raise WrongValueError(
+            "the address must not hold a user or a password; enter the key in its own field", "base_url"
+        )
     if parts.query or parts.fragment:
-        raise _refuse("the address must end before ? and #; an API version has its own field", "base_url")
+        raise WrongValueError("the address must end before ? and #; an API version has its own field", "base_url")
     if "RESOURCE" in url:
-        raise _refuse("put the name of your resource in place of RESOURCE", "base_url")
+        raise WrongValueError("put the name of your resource in place of RESOURCE", "base_url")
     host = parts.hostname or ""
     if ip := find_metadata_host(host, port):
-        raise _refuse(f"{host} leads to {ip}, where no model answers; enter the model server's address", "base_url")
+        raise WrongValueError(
+            f"{host} leads to {ip}, where no model answers; enter the model server's address", "base_url"
+        )
     return url
 
 
 def _check_names(values: SettingValues) -> None:
     name, model = values.name.strip(), values.model.strip()
     if not name or len(name) > NAME_MAX_CHARS or UNSEEN.search(name):
-        raise _refuse(f"the name must have 1 to {NAME_MAX_CHARS} visible characters", "name")
+        raise WrongValueError(f"the name must have 1 to {NAME_MAX_CHARS} visible characters", "name")
     if values.purpose == RERANK and name in RESERVED_NAMES:
-        raise _refuse(f"{name} is the name of another reranker; choose another one", "name")
+        raise WrongValueError(f"{name} is the name of another reranker; choose another one", "name")
     if (not model and values.purpose != RERANK) or len(model) > MODEL_MAX_CHARS or UNSEEN.search(model):
-        raise _refuse(f"the model must be the name that the provider knows, 1 to {MODEL_MAX_CHARS} characters", "model")
+        raise WrongValueError(
+            f"the model must be the name that the provider knows, 1 to {MODEL_MAX_CHARS} characters", "model"
+        )
     if values.purpose == EMBEDDINGS and model in LOCAL_MODELS:
-        raise _refuse(f"{model} is the name of a model in this process; the provider's needs another name", "model")
+        raise WrongValueError(
+            f"{model} is the name of a model in this process; the provider's needs another name", "model"
+        )
     if values.dims is not None and not 1 <= values.dims <= HALFVEC_INDEX_DIMS:
-        raise _refuse(f"dimensions must be from 1 to {HALFVEC_INDEX_DIMS}, not {values.dims}", "dims")
+        raise WrongValueError(f"dimensions must be from 1 to {HALFVEC_INDEX_DIMS}, not {values.dims}", "dims")
     if values.window is not None and values.window < 1:
-        raise _refuse(f"the window must be at least 1 token, not {values.window}", "window")
+        raise WrongValueError(f"the window must be at least 1 token, not {values.window}", "window")
     if values.key is not None and not (
         len(values.key) <= KEY_MAX_CHARS and values.key.isascii() and values.key.isprintable()
     ):
-        raise _refuse(f"the key must have at most {KEY_MAX_CHARS} visible ASCII characters", "key")
+        raise WrongValueError(f"the key must have at most {KEY_MAX_CHARS} visible ASCII characters", "key")
 
 
 def _identity(draft: ModelSetting) -> str:
@@ -250,7 +262,7 @@ def _identity(draft: ModelSetting) -> str:
     try:
         return check_prompts(draft.query_prompt, draft.passage_prompt).identity(draft.model)
     except InvalidInput as error:
-        raise _refuse(error.message, error.field or "query_prompt") from None
+        raise WrongValueError(error.message, error.field or "query_prompt") from None
 
 
 def _secret(draft: ModelSetting, key: str | None, preset: Preset, row: ModelSetting | None) -> str:
@@ -258,21 +270,17 @@ def _secret(draft: ModelSetting, key: str | None, preset: Preset, row: ModelSett
     if key is not None:
         secret = encrypt(key.strip())
     elif row is not None and row.secret and _origin(row.base_url) != _origin(draft.base_url):
-        raise _refuse(f"enter the key again: the stored one was given for {_origin(row.base_url)}", "key")
+        raise WrongValueError(f"enter the key again: the stored one was given for {_origin(row.base_url)}", "key")
     else:
         secret = row.secret if row is not None else ""
     if preset.key_required and not secret:
-        raise _refuse(f"{preset.title} answers no request without a key", "key")
+        raise WrongValueError(f"{preset.title} answers no request without a key", "key")
     return secret
 
 
 def _origin(url: str) -> str:
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.lower()}"
-
-
-def _refuse(message: str, field: str) -> ServiceError:
-    return ServiceError(message, type="invalid_input", status=422, field=field)
 
 
 KEY_FILE = "secret_key"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from django.db import close_old_connections, connections, transaction
 
 from collections_app.audit import services
-from collections_app.errors import ServiceError
+from collections_app.errors import WrongValueError
 from collections_app.models import ModelPrice
 from ragd.telemetry import Cost, is_local
 
@@ -214,13 +214,13 @@ def check_price(
 ) -> None:
     """Raise ServiceError (422) with the field that no price can have."""
     if not model.strip():
-        raise _refuse("model must be the name that the model is asked for by; it is empty", "model")
+        raise WrongValueError("model must be the name that the model is asked for by; it is empty", "model")
     if is_local(system):
-        raise _refuse(f"{system} runs in this server, and nobody is paid for it; leave its price out", "system")
+        raise WrongValueError(f"{system} runs in this server, and nobody is paid for it; leave its price out", "system")
     values = (input_per_million, output_per_million, cached_input_per_million)
     for field, value in zip(FIELDS, values, strict=False):
         if value is not None and not 0 <= value < float("inf"):
-            raise _refuse(f"{field} must be US dollars per million tokens, 0 or more, not {value!r}", field)
+            raise WrongValueError(f"{field} must be US dollars per million tokens, 0 or more, not {value!r}", field)
 
 
 def delete_price(row: ModelPrice, *, actor: services.Actor) -> None:
@@ -235,7 +235,3 @@ def delete_price(row: ModelPrice, *, actor: services.Actor) -> None:
         )
         row.delete()
         transaction.on_commit(entered.read, robust=True)
-
-
-def _refuse(message: str, field: str) -> ServiceError:
-    return ServiceError(message, type="invalid_input", status=422, field=field)

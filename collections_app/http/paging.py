@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from django.db.models import DateTimeField, Field, ForeignKey, IntegerField, Model, Q, QuerySet, UUIDField
 
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, WrongValueError
 
 DEFAULT_LIMIT = 50
 LIMIT_MAX = 500
@@ -54,7 +54,7 @@ def paginate(
     limit None gives everything. Raises ServiceError (422) for a limit or cursor that is not acceptable.
     """
     if limit is not None and not 1 <= limit <= LIMIT_MAX:
-        raise _refuse(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", "limit")
+        raise WrongValueError(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", "limit")
     ordered = rows.order_by(*order)
     if cursor:
         ordered = ordered.filter(_after(order, _read_row_key(rows.model, order, cursor)))
@@ -71,7 +71,7 @@ def cut_page(rows: Sequence[Row], *, limit: int = DEFAULT_LIMIT, cursor: str | N
     Raises ServiceError (422) for a limit or cursor that is not acceptable.
     """
     if not 1 <= limit <= LIMIT_MAX:
-        raise _refuse(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", "limit")
+        raise WrongValueError(f"limit must be from 1 to {LIMIT_MAX}, not {limit}", "limit")
     (first,) = _decode(cursor, PLACE) if cursor else (0,)
     if not isinstance(first, int) or first < 0:
         raise _refuse_cursor()
@@ -156,10 +156,6 @@ def _restore_time(text: str) -> datetime:
 
 
 def _refuse_cursor() -> ServiceError:
-    return _refuse(
+    return WrongValueError(
         "cursor is not one that this list gave; take next_cursor from the page before, or leave it out", "cursor"
     )
-
-
-def _refuse(message: str, field: str) -> ServiceError:
-    return ServiceError(message, type="invalid_input", status=422, field=field)

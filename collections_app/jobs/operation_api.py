@@ -12,7 +12,7 @@ from ninja.params import functions as param
 
 from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
-from collections_app.errors import ServiceError, UnknownError
+from collections_app.errors import UnknownError, WrongValueError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts
 from collections_app.http.paging import paginate
 from collections_app.http.schemas import PageOf, Request
@@ -62,12 +62,7 @@ def list_operations(
     rows = Operation.objects.visible_to(request_key(request).visible)
     if kind is not None:
         if kind not in Operation.Kind.values:
-            raise ServiceError(
-                f"kind must be one of {', '.join(Operation.Kind.values)}, not {kind!r}",
-                type="invalid_input",
-                status=422,
-                field="kind",
-            )
+            raise WrongValueError(f"kind must be one of {', '.join(Operation.Kind.values)}, not {kind!r}", "kind")
         rows = rows.filter(kind=kind)
     if collection is not None:
         rows = rows.filter(subject=collection) if can_be_stored(collection) else rows.none()

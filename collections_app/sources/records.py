@@ -20,7 +20,7 @@ from collections_app.audit.chain import differing
 from collections_app.collections.models import name_actor
 from collections_app.documents.trash import trash_documents
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, WrongValueError
 from collections_app.jobs.leases import cancel
 from collections_app.models import Collection, Document, FetchedSource, Source
 from collections_app.sources.buckets import make_reach
@@ -61,8 +61,7 @@ def find_kind(kind: str) -> type[BaseSource]:
     found = source_kinds().get(kind)
     if found is None:
         known = ", ".join(source_kinds())
-        raise ServiceError(f"kind must be one of {known}, not {kind[:100]!r}", type="invalid_input", status=422,
-                           field="kind")  # fmt: skip
+        raise WrongValueError(f"kind must be one of {known}, not {kind[:100]!r}", "kind")  # fmt: skip
     return found
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.utils import timezone
 
 from collections_app.audit import services
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, WrongValueError
 from evaluation_app.models import ReviewTask, RunScore
 from evaluation_app.scoring.cases import outcome_of
 from evaluation_app.scoring.modes import find_modes
@@ -33,12 +33,7 @@ def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: serv
     """
     chosen = settings or RunSettings()
     if chosen.judge == "none":
-        raise ServiceError(
-            "judge must be 'embedded' or 'llm', not 'none': a judge is what this asks for",
-            type="invalid_input",
-            status=422,
-            field="judge",
-        )
+        raise WrongValueError("judge must be 'embedded' or 'llm', not 'none': a judge is what this asks for", "judge")
     if run.elsewhere:  # its scores would be seen by who may see those of one of them
         raise ServiceError(
             f"the run {run.pk} searched several collections; ask one of them to have the answer judged",

@@ -21,7 +21,7 @@ from collections_app import errors
 from collections_app.access.auth import BearerAuth, check_collection_scope, check_permission, request_key
 from collections_app.access.permissions import Permission
 from collections_app.collections.services import get_collection
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, WrongValueError
 from collections_app.http.validation import StrictInt
 from collections_app.models import Collection
 from ragd.errors import UnknownCollection
@@ -152,11 +152,11 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
     """
     collection, key = _find_collection(request, payload.model), request_key(request)
     if payload.n not in (None, 1):
-        raise _refuse(f"n must be 1, not {payload.n}: the same question has one answer here", "n")
+        raise WrongValueError(f"n must be 1, not {payload.n}: the same question has one answer here", "n")
     if payload.tools:
-        raise _refuse("tools cannot be called from here; leave them out, or use the tools at /mcp", "tools")
+        raise WrongValueError("tools cannot be called from here; leave them out, or use the tools at /mcp", "tools")
     if payload.response_format and payload.response_format.type != "text":
-        raise _refuse(
+        raise WrongValueError(
             f"response_format must be text, not {payload.response_format.type!r}: an answer quotes its sources",
             "response_format",
         )
@@ -196,7 +196,7 @@ def read_messages(messages: Sequence[ChatMessage]) -> tuple[str, list[dict[str, 
     ]
     positions = [number for number, (role, _) in enumerate(texts) if role == "user"]
     if not positions:
-        raise _refuse("messages must hold at least one message of role user: the question", "messages")
+        raise WrongValueError("messages must hold at least one message of role user: the question", "messages")
     system = "\n\n".join(text for role, text in texts if role in ("system", "developer") and text)
     turns = [
         {"role": role, "content": text}
@@ -308,7 +308,7 @@ def _text_of(message: ChatMessage, number: int) -> str:
         return message.content or ""
     for part in message.content:
         if part.type != "text" or part.text is None:
-            raise _refuse(
+            raise WrongValueError(
                 f"messages[{number}] has a part of type {part.type!r}; only parts of type text can be read", "messages"
             )
     return "\n".join(part.text or "" for part in message.content)
@@ -338,7 +338,3 @@ def _usage(answer: Mapping[str, Any]) -> dict[str, int]:
 
 def _extension(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name != "answer"}
-
-
-def _refuse(message: str, field: str) -> ServiceError:
-    return ServiceError(message, type="invalid_input", status=422, field=field)

@@ -13,7 +13,7 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, find_collection
 from collections_app.chunks.document_snapshot import find_chunk
 from collections_app.documents.services import get_document
-from collections_app.errors import ServiceError
+from collections_app.errors import WrongValueError
 from collections_app.http.fields import Cursor, DocId, Instant, Limit, between
 from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX
 from retrieval_app.runs.lineage import (
@@ -104,8 +104,6 @@ def unretrieved_documents(
     target = find_collection(request, collection)
     for name, value, most in (("days", days, DAYS_MAX), ("limit", limit, LIMIT_MAX)):
         if not 1 <= value <= most:
-            raise ServiceError(
-                f"{name} must be from 1 to {most}, not {value}", type="invalid_input", status=422, field=name
-            )
+            raise WrongValueError(f"{name} must be from 1 to {most}, not {value}", name)
     items, total = list_unretrieved(target, days, after=after.replace("\x00", ""), most=limit)
     return {"items": items, "total": total, "next_after": items[-1].doc_id if total > len(items) else None}

@@ -16,7 +16,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q
 from pydantic import TypeAdapter
 
-from collections_app.errors import ServiceError
+from collections_app.errors import WrongValueError
 from evaluation_app.golden.sets import Criteria
 from evaluation_app.measures.catalogue import order_of
 from evaluation_app.measures.statistics import Draws, holm
@@ -168,15 +168,10 @@ def _figures(base: EvaluationRun, others: Sequence[EvaluationRun], *, keep: bool
 def _check(base: EvaluationRun, others: Sequence[EvaluationRun]) -> None:
     known = [base.pk, *(run.pk for run in others)]
     if not others or len(others) > OTHERS_MAX:
-        raise ServiceError(
-            f"a comparison needs a base and 1 to {OTHERS_MAX} other runs; {len(others)} came",
-            type="invalid_input",
-            status=422,
-            field="other",
+        raise WrongValueError(
+            f"a comparison needs a base and 1 to {OTHERS_MAX} other runs; {len(others)} came", "other"
         )
     if len(set(known)) != len(known):
-        raise ServiceError(
-            "a run is compared with other runs; one of them came twice", type="invalid_input", status=422, field="other"
-        )
+        raise WrongValueError("a run is compared with other runs; one of them came twice", "other")
     for run in others:
         check_comparable(base, run)

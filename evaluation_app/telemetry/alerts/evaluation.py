@@ -16,7 +16,7 @@ from collections_app.access.context import system_access
 from collections_app.advisory_locks import LockSpace, try_lock, whole
 from collections_app.audit import services
 from collections_app.audit.chain import differing
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, WrongValueError
 from collections_app.models import Collection
 from evaluation_app.models import Alert, AlertRule
 from evaluation_app.models.alerts import ALERTS_KEEP_DAYS
@@ -108,10 +108,7 @@ def add_rule(kind: str, collection: Collection, values: dict[str, Any], *, actor
     """A rule of one collection. Raises ServiceError: 422 for a kind that has none, 409 for a second one."""
     if not KINDS[kind].of_collection:
         known = ", ".join(each.name for each in KINDS.values() if each.of_collection)
-        raise ServiceError(
-            f"expected a rule that one collection can have ({known}), not {kind}",
-            type="invalid_input", status=422, field="kind",
-        )  # fmt: skip
+        raise WrongValueError(f"expected a rule that one collection can have ({known}), not {kind}", "kind")
     if AlertRule.objects.filter(kind=kind, collection_id=collection.pk).exists():
         raise ServiceError(
             f"{collection.name} has a rule for {KINDS[kind].title} already; change that one", field="collection"

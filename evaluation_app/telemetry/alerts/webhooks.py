@@ -28,7 +28,7 @@ from collections_app.access.mail import can_mail, send_mail
 from collections_app.audit import services
 from collections_app.audit.chain import differing
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, WrongValueError
 from collections_app.jobs.delivery import RetryPolicy
 from collections_app.jobs.operations import OperationProgress, handles, perform_operation, request_operation
 from collections_app.models import Operation
@@ -69,12 +69,14 @@ def save_webhook(values: WebhookValues, *, actor: services.Actor, row: Webhook |
     """
     name, url = values.name.strip(), _check_url(values.url)
     if not name or len(name) > NAME_MAX_CHARS or UNSEEN.search(name):
-        raise _refuse(f"the name must have 1 to {NAME_MAX_CHARS} visible characters", "name")
+        raise WrongValueError(f"the name must have 1 to {NAME_MAX_CHARS} visible characters", "name")
     others = Webhook.objects.select_for_update().exclude(pk=row.pk if row else 0)
     if others.filter(name=name).exists():
-        raise _refuse(f"another webhook is named {name!r} already; choose another name", "name")
+        raise WrongValueError(f"another webhook is named {name!r} already; choose another name", "name")
     if row is None and others.count() >= WEBHOOKS_MAX:
-        raise _refuse(f"there are {WEBHOOKS_MAX} webhooks already, which is the limit; delete one first", "name")
+        raise WrongValueError(
+            f"there are {WEBHOOKS_MAX} webhooks already, which is the limit; delete one first", "name"
+        )
     before = {field: getattr(row, field) for field in AUDITED} if row else {}
     key = "" if row or url.startswith(MAIL) else _new_key()
     saved = row or Webhook(secret=encrypt(key or _new_key()))
@@ -113,23 +115,19 @@ def _check_url(text: str) -> str:
         try:
             validate_email(address)
         except ValidationError:
-            raise _refuse(f"expected mailto: and an email address, not {text!r}", "url") from None
+            raise WrongValueError(f"expected mailto: and an email address, not {text!r}", "url") from None
         if not can_mail():
-            raise _refuse("no mail server is set; enter one in Server settings, Mail, first", "url")
+            raise WrongValueError("no mail server is set; enter one in Server settings, Mail, first", "url")
         return MAIL + address
     try:
         return str(read_address(text))
     except InvalidInput as error:
-        raise _refuse(error.message, "url") from None
+        raise WrongValueError(error.message, "url") from None
 
 
 def _record(actor: services.Actor, row: Webhook, verb: str, previous: dict[str, Any]) -> None:
     before, after = differing(previous, {field: getattr(row, field) for field in AUDITED})
     services.record(actor, [row], verb, f"webhook to {row.url}", before=before if previous else None, after=after)
-
-
-def _refuse(message: str, field: str) -> ServiceError:
-    return ServiceError(message, type="invalid_input", status=422, field=field)
 
 
 def announce(alert: Alert, now: datetime) -> None:

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.audit.services import Subject
-from collections_app.errors import ServiceError, describe
+from collections_app.errors import ServiceError, WrongValueError, describe
 from collections_app.http.downloads import (
     BATCH,
     DownloadSlots,
@@ -54,12 +54,7 @@ def choose_capture(content: str | None, *, may_read_stored: bool) -> telemetry.C
         allowed: telemetry.Capture = settings.RAGD_OTLP_CONTENT
         return allowed
     if content != STORED:
-        raise ServiceError(
-            f"content must be {STORED!r} or left out; it is {content!r}",
-            type="invalid_input",
-            status=422,
-            field="content",
-        )
+        raise WrongValueError(f"content must be {STORED!r} or left out; it is {content!r}", "content")
     if not may_read_stored:
         raise ServiceError(
             "texts as they are stored need a staff account or a key with write scope; leave content out to get what "

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from collections_app.errors import ServiceError
+from collections_app.errors import WrongValueError
 from evaluation_app.telemetry.exports.ocsf import write_ocsf
 from evaluation_app.telemetry.exports.records import SpanRecord
 from ragd import SPEC_VERSION, telemetry
@@ -232,10 +232,5 @@ def find_format(name: str) -> Format:
     """Raises ServiceError 422 for a name that is none."""
     value = FORMATS.get(name)
     if value is None:
-        raise ServiceError(
-            f"format must be one of {', '.join(FORMATS)}; it is {name!r}",
-            type="invalid_input",
-            status=422,
-            field="format",
-        )
+        raise WrongValueError(f"format must be one of {', '.join(FORMATS)}; it is {name!r}", "format")
     return value
