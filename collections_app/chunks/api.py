@@ -27,6 +27,7 @@ from collections_app.http.fields import CHARS, OVERLAP, TOKENS, DocId, Omitted, 
 from collections_app.http.schemas import (
     ChunkItem,
     ChunkPolicyRequest,
+    ListOf,
     Request,
     SegmentRequest,
     Stored,
@@ -98,10 +99,6 @@ class OverlayItem(Schema):
     created_by: str
     created_at: datetime
     updated_at: datetime
-
-
-class OverlayList(Schema):
-    items: list[OverlayItem]
 
 
 class NeighbourItem(Schema):
@@ -265,7 +262,7 @@ def add_chunk(request: HttpRequest, collection: str, payload: NewChunk) -> Any:
     return Status(201, change)
 
 
-@router.get("/collections/{collection}/overlays", operation_id="overlays-list", response=OverlayList)
+@router.get("/collections/{collection}/overlays", operation_id="overlays-list", response=ListOf[OverlayItem])
 def list_overlays(
     request: HttpRequest, collection: str, doc_id: DocId = param.Query(..., description="of this document")
 ) -> Any:

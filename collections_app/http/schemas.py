@@ -46,11 +46,20 @@ from ragd.types import ChunkPolicy, Placement, Segment
 Item = TypeVar("Item")
 
 
-class PageOf(Schema, Generic[Item]):
+class ListOf(Schema, Generic[Item]):
+    items: list[Item]
+
+
+class PageOf(ListOf[Item], Generic[Item]):
     """A piece of a list. next_cursor: of the piece behind it; null at the end."""
 
-    items: list[Item]
     next_cursor: str | None
+
+
+class RowsDeleted(Schema):
+    """How many were deleted."""
+
+    deleted: int
 
 
 class Request(Schema):

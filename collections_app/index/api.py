@@ -12,7 +12,7 @@ from pydantic import ConfigDict, StrictBool
 
 from collections_app.access.auth import BearerAuth, Router, answer, find_collection, request_key
 from collections_app.http.fields import EmbedDims, EmbedModel, SearchLanguage
-from collections_app.http.schemas import ChunkPolicyRequest, JobStarted, Request, Stored, read_from
+from collections_app.http.schemas import ChunkPolicyRequest, JobStarted, ListOf, Request, Stored, read_from
 from collections_app.index import services as service
 from collections_app.index.estimate import (
     Estimate,
@@ -120,11 +120,7 @@ class IndexVersionChange(Request):
     )
 
 
-class IndexVersionPage(Schema):
-    items: list[IndexVersionItem]
-
-
-@router.get(ALL, operation_id="index-versions-list", response=IndexVersionPage)
+@router.get(ALL, operation_id="index-versions-list", response=ListOf[IndexVersionItem])
 def list_index_versions(request: HttpRequest, collection: str) -> Any:
     """The index versions of a collection, newest first; one of them serves."""
     return {"items": index_version_states(find_collection(request, collection))}

@@ -15,7 +15,7 @@ from collections_app.access.document_access import read_access, resolve
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError, UnknownError
 from collections_app.http.fields import EDGE, SPACE, UNSEEN, Access, Tags, accepts, between
-from collections_app.http.schemas import Request
+from collections_app.http.schemas import ListOf, Request
 from collections_app.http.validation import SomeUuid, StrictInt
 from collections_app.jobs.operation_api import OperationOut
 from collections_app.models import Collection, Operation, Source
@@ -68,10 +68,6 @@ class SourceItem(Schema):
     created_at: datetime
 
 
-class SourcePage(Schema):
-    items: list[SourceItem]
-
-
 class SourceRunRequest(Request):
     dry_run: StrictBool = Field(False, description="tell what a sync would do, and change nothing")
     agree_to: SomeUuid | None = Field(None, description="the sync whose held deletions are to be done")
@@ -94,7 +90,7 @@ class SourceRunDetails(OperationOut):
         return list(run.changes.all()[:CHANGES_MAX])
 
 
-@router.get(ALL, operation_id="sources-list", response=SourcePage)
+@router.get(ALL, operation_id="sources-list", response=ListOf[SourceItem])
 def list_all(request: HttpRequest, collection: str) -> Any:
     """Every source of the collection, by name."""
     return {"items": list(list_sources(find_collection(request, collection)))}

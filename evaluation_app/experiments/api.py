@@ -17,7 +17,7 @@ from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError, UnknownError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
-from collections_app.http.schemas import IsoTime, PageOf, Request, Stored
+from collections_app.http.schemas import IsoTime, PageOf, Request, RowsDeleted, Stored
 from collections_app.http.validation import SomeUuid, StrictInt
 from evaluation_app.experiments import lifecycle, starting
 from evaluation_app.experiments.plan_grid import Draft, draft_plans
@@ -181,10 +181,6 @@ class ExperimentDetail(ExperimentOut):
     winner: StandingOut | None = Field(description="Better than the collection's own model by more than chance")
 
 
-class ExperimentDeleted(Schema):
-    deleted: int
-
-
 SAME = (
     "id", "kind", "set_version", "set_digest", "name", "grid", "measure", "settings", "outcome", "saved_as",
     "created_by", "created_at",
@@ -319,7 +315,7 @@ def _best_run(experiment: Experiment) -> UUID:
     return run_id
 
 
-@router.delete(ONE, operation_id="experiments-delete", response=ExperimentDeleted)
+@router.delete(ONE, operation_id="experiments-delete", response=RowsDeleted)
 def delete_experiment(request: HttpRequest, experiment_id: UUID) -> Any:
     """With its runs and their results. 409 while one of them is under way."""
     lifecycle.delete_experiment(_find(request, experiment_id), request_key(request))

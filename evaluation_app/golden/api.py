@@ -76,12 +76,8 @@ def question_states(golden_set: GoldenSet, rows: Sequence[GoldenQuestion]) -> li
     ]
 
 
-def _set(request: HttpRequest, name: str) -> GoldenSet:
-    return sets.find_set(name, request_key(request).visible)
-
-
 def _question(request: HttpRequest, name: str, question_id: int) -> GoldenQuestion:
-    return edits.find_question(_set(request, name), question_id)
+    return edits.find_question(find_visible(request, name), question_id)
 
 
 def _state_of(question: GoldenQuestion) -> QuestionState:
@@ -107,7 +103,7 @@ def list_questions(
 
     format csv or jsonl: all of them as a file, suggestions behind the others.
     """
-    result = _set(request, golden_set)
+    result = find_visible(request, golden_set)
     rows = result.questions.all() if kind == "all" else result.questions.filter(suggested=kind == "suggested")
     if category is not None:
         rows = rows.filter(category=category) if can_be_stored(category) else rows.none()
@@ -122,7 +118,7 @@ def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest
     """Add a question, or with run_id a suggestion out of a stored run: its question, with what it cites as expected
     and without an expected answer unless one is stated. 409 when the set has the question already."""
     key = request_key(request)
-    result = _set(request, golden_set)
+    result = find_visible(request, golden_set)
     run = _run(payload.run_id, key.visible) if payload.run_id else None
     explicit = {name: value for name, value in payload.stated().items() if value is not None}
 
@@ -170,7 +166,7 @@ def delete_question(request: HttpRequest, golden_set: str, question_id: int) -> 
 def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> HttpResponse:
     """Let a chat model write questions of documents. No run asks these suggestions before they are accepted."""
     key = request_key(request)
-    result = _set(request, golden_set)
+    result = find_visible(request, golden_set)
 
     def produce() -> dict[str, Any]:
         outcome = suggest_questions(
@@ -195,7 +191,7 @@ def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> H
 @router.patch(SUGGESTIONS, operation_id="golden-suggestions-change", response=SuggestionsChanged)
 def change_suggestions(request: HttpRequest, golden_set: str, payload: SuggestionChanges) -> Any:
     """Make suggestions questions, or throw them away; how many were. Accepted questions are left alone."""
-    result, key = _set(request, golden_set), request_key(request)
+    result, key = find_visible(request, golden_set), request_key(request)
     with transaction.atomic():
         return {
             "accepted": edits.accept_suggestions(result, payload.accept, actor=key) if payload.accept else 0,

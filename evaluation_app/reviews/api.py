@@ -13,7 +13,7 @@ from pydantic import ConfigDict, StrictBool
 from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import TextOrEmpty
-from collections_app.http.schemas import Request
+from collections_app.http.schemas import ListOf, Request
 from evaluation_app.models import Review
 from evaluation_app.reviews.feedback import CORRECTION_CHARS_MAX, USER_CHARS_MAX, feedback_of, give_feedback
 from evaluation_app.reviews.labels import NOTE_CHARS_MAX
@@ -61,10 +61,6 @@ class FeedbackOut(Schema):
         return None if value is None else bool(value)
 
 
-class FeedbackList(Schema):
-    items: list[FeedbackOut]
-
-
 @router.post(
     "/runs/{run_id}/feedback",
     auth=BearerAuth(changes=Permission.ASK),
@@ -79,7 +75,7 @@ def create_feedback(request: HttpRequest, run_id: UUID, payload: FeedbackIn) -> 
     return give_feedback(find_run(request, run_id), **payload.model_dump(), actor=request_key(request))
 
 
-@router.get("/runs/{run_id}/feedback", operation_id="runs-feedback-list", response=FeedbackList)
+@router.get("/runs/{run_id}/feedback", operation_id="runs-feedback-list", response=ListOf[FeedbackOut])
 def list_feedback(request: HttpRequest, run_id: UUID) -> Any:
     """All feedback on the answer of a run, the newest first."""
     return {"items": feedback_of(find_run(request, run_id).pk)}

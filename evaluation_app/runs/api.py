@@ -15,7 +15,7 @@ from collections_app.collections.services import get_collection
 from collections_app.http.downloads import Reading, download_response
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, also_as
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
-from collections_app.http.schemas import PageOf
+from collections_app.http.schemas import PageOf, RowsDeleted
 from evaluation_app.golden.sets import find_set
 from evaluation_app.models import EvaluationRun
 from evaluation_app.reviews.anchoring import anchored_scores
@@ -26,7 +26,6 @@ from evaluation_app.runs.requests import ITEM_DEFERRED, find_run, listed_runs, r
 from evaluation_app.runs.schemas import (
     EvaluationItemOut,
     EvaluationRunChange,
-    EvaluationRunDeleted,
     EvaluationRunDetail,
     EvaluationRunOut,
     EvaluationRunRequest,
@@ -148,7 +147,7 @@ def change_run(request: HttpRequest, run_id: UUID, payload: EvaluationRunChange)
     return Status(202, (lifecycle.retry_failed if payload.only_failed else lifecycle.resume_run)(run, key))
 
 
-@router.delete(ONE, operation_id="evaluation-runs-delete", response=EvaluationRunDeleted)
+@router.delete(ONE, operation_id="evaluation-runs-delete", response=RowsDeleted)
 def delete_run(request: HttpRequest, run_id: UUID) -> Any:
     """With its results. The stored runs of its questions stay. 409 while it is under way."""
     lifecycle.delete_run(_find(request, run_id), request_key(request))

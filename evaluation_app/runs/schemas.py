@@ -212,10 +212,6 @@ class ResultQuery(Schema):
     content: bool = Field(True, description="false: without context, marks, contributions and details")
 
 
-class EvaluationRunDeleted(Schema):
-    deleted: int
-
-
 class MeanOut(Schema):
     value: float | None
     scored: int

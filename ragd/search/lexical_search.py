@@ -13,7 +13,7 @@ from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import Question, query_terms, read_question
 from ragd.store.placement import set_everywhere
 from ragd.store.postings import POSTINGS_MIN
-from ragd.store.state import StoreState, TermCount
+from ragd.store.state import StoreState, TermCount, quote_lexeme
 from ragd.store.store import Store, execute
 from ragd.types import Candidate, RetrievePlan
 
@@ -56,7 +56,7 @@ class LexicalQuery:
     @property
     def words(self) -> str:
         """A text search query that any of the words satisfies."""
-        return " | ".join(map(_quoted, self.lexemes))
+        return " | ".join(map(quote_lexeme, self.lexemes))
 
 
 def read_query(text: str, store: Store, state: StoreState, moved: Mapping[int, int] | None = None) -> LexicalQuery:
@@ -133,8 +133,3 @@ def lexeme_weight(question: Question, term: TermCount, state: StoreState) -> flo
 def inverse_document_frequency(chunks: int, total: int) -> float:
     """ln(1 + (N - n + 0.5) / (n + 0.5)): Robertson and Sparck Jones' weight, kept above zero as Lucene does."""
     return math.log(1 + (max(total, chunks) - chunks + 0.5) / (chunks + 0.5))
-
-
-def _quoted(lexeme: str) -> str:
-    escaped = lexeme.replace("\\", "\\\\").replace("'", "''")
-    return f"'{escaped}'"

@@ -134,11 +134,11 @@ def _word_params(question: str, language: str) -> dict[str, str]:
 
 def unit_vector(counts: Mapping[str, int], without_places: Iterable[str] = ()) -> str:
     """A tsvector in which each lexeme has as many places as it is counted; those without places weigh nothing."""
-    placed = (f"{_quoted(lexeme)}:{_PLACES[min(count, PLACES_MAX)]}" for lexeme, count in counts.items())
-    return " ".join((*placed, *map(_quoted, without_places)))
+    placed = (f"{quote_lexeme(lexeme)}:{_PLACES[min(count, PLACES_MAX)]}" for lexeme, count in counts.items())
+    return " ".join((*placed, *map(quote_lexeme, without_places)))
 
 
-def _quoted(lexeme: str) -> str:
+def quote_lexeme(lexeme: str) -> str:
     escaped = lexeme.replace("\\", "\\\\").replace("'", "''")
     return f"'{escaped}'"
 

@@ -11,6 +11,8 @@ from array import array
 from collections.abc import Iterator
 from functools import lru_cache
 
+from ragd.text.tables import line_end
+
 TITLE_CHARS_MAX = 200
 RAW_TITLE_CHARS_MAX = 800
 FENCE_MARKS_MAX = 32  # longer ones count as this long, which bounds how often an end is searched in vain
@@ -145,7 +147,7 @@ class Outline:
         if kind == _LIST_FENCE:
             return self._skip_fence(mark, kind)
         end = self._html_end(mark) if kind == _HTML else None
-        return _line_end(self.text, mark.end()) if end is None else self._add_solid(mark, end)
+        return line_end(self.text, mark.end()) if end is None else self._add_solid(mark, end)
 
     def _skip_fence(self, mark: re.Match[str], kind: int) -> int:
         """Behind the line that closes the fence. One that nothing closes runs to the end of the text, as CommonMark
@@ -163,7 +165,7 @@ class Outline:
             self._unclosed[character] = length
         if kind == _FENCE and self._is_outermost(mark, _FENCE):
             return self._add_solid(mark, len(text))
-        return _line_end(text, after)
+        return line_end(text, after)
 
     def _add_solid(self, mark: re.Match[str], end: int) -> int:
         line = mark.start()
@@ -178,7 +180,7 @@ class Outline:
         if closing is None:
             self._unclosed[kind] = 0
             return None
-        return _line_end(self.text, closing.end())
+        return line_end(self.text, closing.end())
 
 
 def clean_path(path: tuple[str, ...]) -> list[str]:
@@ -214,8 +216,3 @@ def skip_space(text: str, start: int, end: int | None = None) -> int:
 def _is_blank(text: str, start: int, end: int) -> bool:
     near = text[start : end if end < start + 64 else start + 64]
     return not near or (near.isspace() and (len(near) < 64 or skip_space(text, start, end) == end))
-
-
-def _line_end(text: str, position: int) -> int:
-    end = text.find("\n", position)
-    return len(text) if end < 0 else end

@@ -48,7 +48,7 @@ class Headers:
             first = above
         self.first, self.last = first, line
         end = text.find("\n", first)
-        if first == line or end < 0 or not _DELIMITER.fullmatch(text, end + 1, _line_end(text, end + 1)):
+        if first == line or end < 0 or not _DELIMITER.fullmatch(text, end + 1, line_end(text, end + 1)):
             return ""
         header = text[first:end].strip()
         if len(header) > self.chars_max:
@@ -180,6 +180,6 @@ def _runs(numbers: Iterable[int]) -> list[Run]:
     return [(listed[first], listed[stop - 1]) for first, stop in pairwise(breaks) if stop > first]
 
 
-def _line_end(text: str, position: int) -> int:
+def line_end(text: str, position: int) -> int:
     end = text.find("\n", position)
     return len(text) if end < 0 else end

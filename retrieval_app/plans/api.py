@@ -14,7 +14,7 @@ from collections_app.access.auth import BearerAuth, Router, find_collection, req
 from collections_app.errors import ServiceError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Name
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.http.schemas import IsoTime, PageOf, Request
+from collections_app.http.schemas import IsoTime, PageOf, Request, RowsDeleted
 from collections_app.models import Collection
 from retrieval_app.models import Calibration, SavedPlan
 from retrieval_app.plans import services
@@ -39,10 +39,6 @@ class PlanChanges(Request):
     name: str | None = None
     description: str | None = None
     is_default: bool | None = None
-
-
-class PlanDeleted(Schema):
-    deleted: int
 
 
 @router.get("/collections/{collection}/plans", operation_id="plans-list", response=PageOf[SavedPlanOut])
@@ -90,7 +86,7 @@ def update_plan(request: HttpRequest, collection: str, plan: Name, payload: Plan
     )
 
 
-@router.delete("/collections/{collection}/plans/{plan}", operation_id="plans-delete", response=PlanDeleted)
+@router.delete("/collections/{collection}/plans/{plan}", operation_id="plans-delete", response=RowsDeleted)
 def delete_plan(request: HttpRequest, collection: str, plan: Name) -> Any:
     """Delete a saved plan. Stored runs keep the plan that they were made with."""
     services.delete_plan(find_collection(request, collection), plan, actor=request_key(request))
@@ -123,10 +119,6 @@ class CalibrationChanges(Request):
     corrects: bool
 
 
-class CalibrationDeleted(Schema):
-    deleted: int
-
-
 @corrective_router.get(PATH, operation_id="calibration-get", response=CalibrationOut)
 def get_calibration(request: HttpRequest, collection: str) -> Any:
     """404 for a collection that is not calibrated."""
@@ -141,7 +133,7 @@ def update_calibration(request: HttpRequest, collection: str, payload: Calibrati
     return switch_corrective(target, payload.corrects, actor=request_key(request))
 
 
-@corrective_router.delete(PATH, operation_id="calibration-delete", response=CalibrationDeleted)
+@corrective_router.delete(PATH, operation_id="calibration-delete", response=RowsDeleted)
 def delete_calibration(request: HttpRequest, collection: str) -> Any:
     """Remove it. Stored runs keep what was stated of them."""
     return {"deleted": int(forget_calibration(find_collection(request, collection), actor=request_key(request)))}

@@ -13,8 +13,9 @@ from django.utils.http import urlencode
 from django.utils.translation import gettext
 
 from collections_app.access.rules import ASK, READ, WRITE, needs
+from collections_app.collections.views import find_collection
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, read_uuid, refuse, render_page
+from collections_app.http.page_requests import PageRequest, read_uuid, refuse, render_page
 from collections_app.index.services import complete_versions
 from collections_app.index.stores import open_store
 from collections_app.models import Collection
@@ -59,7 +60,7 @@ def playground(request: PageRequest, name: str) -> HttpResponse:
     """?q= and the fields of the plan; ab=on and b-* for a second plan; rows=all, analyze=on; run= a stored run.
 
     map: the map of the collection instead, with the question and the hits of that run."""
-    collection = _find(name)
+    collection = find_collection(name)
     if "map" in request.GET:
         context = map_of_request(collection, read_uuid(request.GET["map"]))
         return render_page(request, "retrieval/map.html", context, parts={"map": "retrieval/parts/map.html"})
@@ -71,7 +72,7 @@ def playground(request: PageRequest, name: str) -> HttpResponse:
 @needs(READ, WRITE, methods="POST")
 def save(request: PageRequest, name: str) -> HttpResponse:
     """Keep plan A of the address that the form came from under a name; back to it, or to the form with its error."""
-    collection = _find(name)
+    collection = find_collection(name)
     params = QueryDict(request.POST.get("address", ""))
     form = SavePlanForm(request.POST, collection=collection)
     side = _sides(collection, params)[0]
@@ -93,7 +94,7 @@ def save(request: PageRequest, name: str) -> HttpResponse:
 @needs(ASK, methods="GET")
 def row(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
     """One chunk of the ranking: its text with the query's words, and the arithmetic of every stage. Keeps no run."""
-    collection = _find(name)
+    collection = find_collection(name)
     (side, *_), query = _sides(collection, request.GET), request.GET.get("q", "").strip()
     back = f"{_address(collection)}?{request.GET.urlencode()}"
     if not query or not side.form.is_valid():
@@ -112,7 +113,7 @@ def row(request: PageRequest, name: str, index: int, doc_id: str) -> HttpRespons
 @needs(ASK, methods="GET")
 def answer(request: PageRequest, name: str) -> HttpResponse:
     """The answer from plan A of the address, beside its ranking. Keeps a run of its own."""
-    collection = _find(name)
+    collection = find_collection(name)
     (side, *_), query = _sides(collection, request.GET), request.GET.get("q", "").strip()
     back = f"{_address(collection)}?{request.GET.urlencode()}"
     if not query or not side.form.is_valid():
@@ -133,10 +134,6 @@ def _request(request: PageRequest, collection: Collection, query: str, side: Sid
         collection, query, chosen.plan, QueryRun.Channel.PAGE, plan_name=chosen.name, user=request.user,
         quotes_on_failure=True, **side.form.over,
     )  # fmt: skip
-
-
-def _find(name: str) -> Collection:
-    return find_or_404(Collection.objects.live().with_counts(), name=name)
 
 
 def _address(collection: Collection) -> str:

@@ -12,9 +12,11 @@ from typing import Any
 
 from django.urls import reverse
 
+from collections_app.domain.formats import shown
 from collections_app.models import Collection, Document
 from evaluation_app.models import Span
 from evaluation_app.telemetry.explorer.span_links import is_kept
+from evaluation_app.telemetry.traces.span_usage import read_number
 from ragd.telemetry import names
 from ragd.types import HOP_LISTS
 
@@ -144,8 +146,8 @@ def _card(
     return DocumentCard(
         rank=rank,
         key=key,
-        score=_number(item.get("score")),
-        raw_score=_number(event.get(names.DOC_SCORE_RAW)) if before is None else None,
+        score=read_number(item.get("score")),
+        raw_score=read_number(event.get(names.DOC_SCORE_RAW)) if before is None else None,
         score_kind=str(event.get(names.DOC_SCORE_KIND, "")) if before is None else "",
         provenance=str(event.get(names.DOC_PROVENANCE, "")),
         text=" ".join(text[: SNIPPET_CHARS * 2].split())[:SNIPPET_CHARS],
@@ -162,7 +164,7 @@ def _ranks(event: Mapping[str, Any]) -> list[tuple[str, int, float | None]]:
             locations[match[1]][match[2]] = value
     order = sorted(locations, key=lambda name: (LISTS.index(name) if name in LISTS else len(LISTS), name))
     return [
-        (name, locations[name]["rank"], _number(locations[name].get("score")))
+        (name, locations[name]["rank"], read_number(locations[name].get("score")))
         for name in order
         if isinstance(locations[name].get("rank"), int)
     ]
@@ -243,7 +245,7 @@ def events_of(span: Span) -> list[tuple[str, list[EventRow]]]:
         values = sorted((event.get("attributes") or {}).items())
         details = str(next((value for name, value in values if name in TELLING), ""))
         offset_ms = _offset_ms(event.get("time"), span.started_at)
-        row = EventRow(str(event.get("name", "")), offset_ms, [(name, _text(value)) for name, value in values], details)
+        row = EventRow(str(event.get("name", "")), offset_ms, [(name, shown(value)) for name, value in values], details)
         groups[row.name].append(row)
     return list(groups.items())
 
@@ -261,7 +263,7 @@ def links_of(span: Span, back: Iterable[Span] = ()) -> list[LinkRow]:
     for link in span.links:
         trace_id, span_id = str(link.get("trace_id", "")), str(link.get("span_id", ""))
         target = Span.objects.of_trace(trace_id).filter(span_id=span_id).without_content().first()
-        values = [(name, _text(value)) for name, value in sorted((link.get("attributes") or {}).items())]
+        values = [(name, shown(value)) for name, value in sorted((link.get("attributes") or {}).items())]
         name, href = (target.name, span_href(target)) if target else ("", "")
         rows.append(LinkRow(trace_id, span_id, name, href, values))
     rows += [LinkRow(other.trace_id, other.span_id, other.name, span_href(other), [], is_back=True) for other in back]
@@ -270,11 +272,3 @@ def links_of(span: Span, back: Iterable[Span] = ()) -> list[LinkRow]:
 
 def span_href(span: Span) -> str:
     return reverse("evaluation:span", args=[span.trace_id, span.span_id])
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

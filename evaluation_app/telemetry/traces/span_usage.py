@@ -118,10 +118,10 @@ def usage_of(span: Span) -> Usage:
     facts = facts_of(span)
     if names.GEN_AI_SYSTEM not in facts:
         return Usage()
-    cost = _number(facts.get(names.COST_TOTAL))
+    cost = read_number(facts.get(names.COST_TOTAL))
     return Usage(
-        input_tokens=int(_number(facts.get(names.USAGE_INPUT_TOKENS)) or 0),
-        output_tokens=int(_number(facts.get(names.USAGE_OUTPUT_TOKENS)) or 0),
+        input_tokens=int(read_number(facts.get(names.USAGE_INPUT_TOKENS)) or 0),
+        output_tokens=int(read_number(facts.get(names.USAGE_OUTPUT_TOKENS)) or 0),
         cost_usd=cost or 0.0,
         calls=1,
         priced=int(cost is not None),
@@ -144,7 +144,7 @@ def describe_span(span: Span, usage: Usage) -> str:
     facts = facts_of(span)
     parts = [_usage_words(span, usage)] if _tells_usage(span) and usage.calls else []
     parts += [words for words in (_documents(facts), _subject(span, facts), _work(facts)) if words]
-    risk = _number(facts.get(names.SECURITY_RISK_SCORE))
+    risk = read_number(facts.get(names.SECURITY_RISK_SCORE))
     return ", ".join(parts + ([f"risk {risk:.0f}"] if risk else []))
 
 
@@ -198,12 +198,12 @@ def _subject(span: Span, facts: Mapping[str, Any]) -> str:
 
 def _work(facts: Mapping[str, Any]) -> str:
     """How long a job waited and which attempt it is, where that says something."""
-    waited, attempt = _number(facts.get(names.LATENCY_QUEUE_MS)), facts.get(names.JOB_ATTEMPT)
+    waited, attempt = read_number(facts.get(names.LATENCY_QUEUE_MS)), facts.get(names.JOB_ATTEMPT)
     queued = f"queued {duration(waited)}" if waited and waited >= QUEUE_TOLD_MS else ""
     again = f"attempt {attempt}" if isinstance(attempt, int) and attempt > 1 else ""
     return ", ".join(filter(None, (queued, again)))
 
 
-def _number(value: Any) -> float | None:
+def read_number(value: Any) -> float | None:
     """A count or an amount; None for whatever an import may have put in its place."""
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
