@@ -8,8 +8,9 @@ from uuid import uuid4
 import pytest
 
 from collections_app.http.schemas import PageOf
-from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationRun
 from evaluation_app.runs.schemas import EvaluationItemOut, EvaluationRunOut
+from tests.evaluation.made_runs import make_set
 from tests.retrieval.corpus import bearer, get, patch, post
 from tests.shapes import check_shape
 
@@ -26,11 +27,8 @@ BODY = {
 
 @pytest.fixture
 def house(house):
-    made = GoldenSet.objects.create(name="house questions", collection_name=house.name)
-    asked = {"What does coffee cost?": ["kitchen.md"], "When are roses cut?": ["garden.md"], "Why?": ["nowhere.md"]}
-    for place, (question, expected) in enumerate(asked.items()):
-        GoldenQuestion.objects.create(golden_set=made, position=place, question=question, expected_doc_ids=expected)
-    return made
+    asked = {"What does coffee cost?": "kitchen.md", "When are roses cut?": "garden.md", "Why?": "nowhere.md"}
+    return make_set("house questions", house.name, asked)
 
 
 @pytest.fixture

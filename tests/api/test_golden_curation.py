@@ -11,8 +11,8 @@ from collections_app.documents.services import ingest_text
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IndexVersion
 from evaluation_app.curation import gate as gates
-from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.store.store import execute
+from tests.evaluation.made_runs import make_set
 
 TEXTS = {
     "keys": "API keys stay valid for ninety days and can be made anew at any time.",
@@ -27,9 +27,7 @@ GATE = f"{AT}/evaluation"
 def asked(notes: Collection) -> Collection:
     for name, text in TEXTS.items():
         ingest_text(notes, name, text)
-    golden = GoldenSet.objects.create(name="basics", collection_name="notes")
-    for question, doc_id in (("How long are API keys valid?", "keys"), ("Where do two rivers meet?", "rivers")):
-        GoldenQuestion.objects.create(golden_set=golden, question=question, expected_doc_ids=[doc_id])
+    make_set("basics", "notes", {"How long are API keys valid?": "keys", "Where do two rivers meet?": "rivers"})
     return notes
 
 

@@ -10,12 +10,13 @@ import pytest
 from django.core.management import CommandError
 
 from collections_app.models import AuditEvent
-from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, KeptJudgement, ReviewTask
+from evaluation_app.models import EvaluationRun, GoldenQuestion, KeptJudgement, ReviewTask
 from evaluation_app.reviews.labels import review
 from evaluation_app.reviews.queue import queue_run
 from evaluation_app.runs import lifecycle
 from retrieval_app.search import query_pipeline as retrieval_services
 from tests.commands.conftest import run, run_json
+from tests.evaluation.made_runs import make_set
 
 pytestmark = pytest.mark.django_db
 
@@ -24,11 +25,8 @@ SEARCH = ("evaluate", "house questions", "--search-only", "--cut", "3", "-k", "3
 
 @pytest.fixture
 def house(house):
-    made = GoldenSet.objects.create(name="house questions", collection_name=house.name)
     asked = {"What does coffee cost?": "kitchen.md", "When are roses <cut> \x0b?": "garden.md", "Who?": "nowhere.md"}
-    for place, (question, expected) in enumerate(asked.items()):
-        GoldenQuestion.objects.create(golden_set=made, position=place, question=question, expected_doc_ids=[expected])
-    return made
+    return make_set("house questions", house.name, asked)
 
 
 @pytest.mark.usefixtures("house")

@@ -8,9 +8,22 @@ from typing import TYPE_CHECKING, Any
 from ragd.types import RetrievePlan
 
 if TYPE_CHECKING:  # this file is read before Django is set up
-    from evaluation_app.models import EvaluationRun
+    from evaluation_app.models import EvaluationRun, GoldenSet
 
 SETTINGS = {"answers": True, "judge": "embedded", "cut": 10, "unit": "tokens", "downstream": "f1"}
+
+
+def make_set(name: str, collection_name: str, questions: Mapping[str, str | Sequence[str]], **values: Any) -> GoldenSet:
+    """questions: question -> the document that it expects, or several, in their order. values: of each of them."""
+    from evaluation_app.models import GoldenQuestion, GoldenSet
+
+    made = GoldenSet.objects.create(name=name, collection_name=collection_name)
+    for place, (question, expected) in enumerate(questions.items()):
+        ids = [expected] if isinstance(expected, str) else expected
+        GoldenQuestion.objects.create(
+            golden_set=made, position=place, question=question, expected_doc_ids=ids, **values
+        )
+    return made
 
 
 def make_run(

@@ -22,11 +22,12 @@ from evaluation_app.failures import bisect_requests, bisection
 from evaluation_app.failures.bisect_requests import find_good, forget_bisections, request_bisection
 from evaluation_app.failures.bisection import Bisection, bisect_item
 from evaluation_app.failures.events import plan_event
-from evaluation_app.models import EvaluationItem, GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationItem, GoldenSet
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import Filters, RetrievePlan
 from retrieval_app.plans.services import save_plan
+from tests.evaluation.made_runs import make_set
 from tests.refusals import refuses
 from tests.retrieval.corpus import bearer, get, make_collection, post
 
@@ -45,9 +46,7 @@ def house(house: Collection) -> Collection:
 
 @pytest.fixture
 def pumps(house: Collection) -> GoldenSet:
-    made = GoldenSet.objects.create(name="pumps", collection_name=house.name)
-    GoldenQuestion.objects.create(golden_set=made, question=QUESTION, expected_doc_ids=["pump.md"])
-    return made
+    return make_set("pumps", house.name, {QUESTION: "pump.md"})
 
 
 def evaluate(golden_set: GoldenSet, plan: RetrievePlan = PLAN, **settings: Any) -> EvaluationItem:
@@ -212,9 +211,7 @@ def test_a_run_of_an_earlier_collection_of_the_name_is_not_compared_with(house: 
     collection = make_collection()
     Collection.objects.filter(pk=collection.pk).update(created_at=timezone.now())  # not when the test began
     delete_documents(collection, ["pump.md"])
-    again = GoldenSet.objects.create(name="pumps", collection_name="house")
-    GoldenQuestion.objects.create(golden_set=again, question=QUESTION, expected_doc_ids=["pump.md"])
-    bad = evaluate(again)
+    bad = evaluate(make_set("pumps", "house", {QUESTION: "pump.md"}))
     assert EvaluationItem.objects.count() == 2
     with refuses("not_worse", "good"):
         find_good(bad)

@@ -25,7 +25,7 @@ from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
 from retrieval_app.plans.services import choose_plan
-from tests.evaluation.made_runs import make_run
+from tests.evaluation.made_runs import make_run, make_set
 from tests.web.pages import attribute, texts
 
 pytestmark = pytest.mark.django_db
@@ -36,11 +36,7 @@ SCORES = [{"hit@10": 0.0, "completeness": 0.5}, {"hit@10": 1.0, "completeness": 
 
 @pytest.fixture
 def golden_set() -> GoldenSet:
-    made = GoldenSet.objects.create(name="birds", collection_name="nature")
-    for position, question in enumerate(QUESTIONS):
-        GoldenQuestion.objects.create(
-            golden_set=made, position=position, question=question, expected_doc_ids=["owl.md"], expected_answer="Yes."
-        )
+    made = make_set("birds", "nature", dict.fromkeys(QUESTIONS, "owl.md"), expected_answer="Yes.")
     keep_version(made)
     return made
 

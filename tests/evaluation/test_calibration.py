@@ -10,7 +10,7 @@ from django.core.management.base import CommandError
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from evaluation_app.commands import calibrate as calibrating
-from evaluation_app.models import GoldenQuestion, GoldenSet
+from evaluation_app.models import GoldenSet
 from evaluation_app.runs.calibration_fit import (
     FOLDS,
     LabelledList,
@@ -28,6 +28,7 @@ from retrieval_app.plans.calibrations import calibration_of
 from retrieval_app.plans.services import build_plan
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
+from tests.evaluation.made_runs import make_set
 
 
 def labelled(question: int, strength: float, answers: bool) -> LabelledList:
@@ -125,10 +126,7 @@ QUESTIONS = {
 
 @pytest.fixture
 def golden(house: Collection) -> GoldenSet:
-    made = GoldenSet.objects.create(name="house questions", collection_name=house.name)
-    for place, (question, doc_id) in enumerate(QUESTIONS.items()):
-        GoldenQuestion.objects.create(golden_set=made, position=place, question=question, expected_doc_ids=[doc_id])
-    return made
+    return make_set("house questions", house.name, QUESTIONS)
 
 
 @pytest.mark.django_db
@@ -149,10 +147,7 @@ def test_a_collection_is_calibrated_on_its_questions(house: Collection, golden: 
 
 @pytest.mark.django_db
 def test_questions_of_other_sets_show_what_a_miss_is(house: Collection, golden: GoldenSet) -> None:
-    other = GoldenSet.objects.create(name="elsewhere", collection_name="elsewhere")
-    for place in range(6):
-        question = f"Which planet number {place} orbits a dying star?"
-        GoldenQuestion.objects.create(golden_set=other, position=place, question=question, expected_doc_ids=["x"])
+    other = make_set("elsewhere", "elsewhere", {f"Which planet number {n} orbits a dying star?": "x" for n in range(6)})
     made = calibrate(house, golden, unanswerable=[other], plan=build_plan(house, k=2), target=0.8)
     assert (made.data["lists"], made.data["unanswerable"]) == (32, {"elsewhere": 1})
     run = query_pipeline.search(QueryRequest(house, "Which planets orbit?", build_plan(house, k=2), "cli"))

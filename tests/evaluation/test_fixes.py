@@ -18,12 +18,12 @@ from evaluation_app.experiments.starting import try_fix
 from evaluation_app.failures.board import newest_run
 from evaluation_app.failures.fixes import context_change, propose_fixes, read_outcome, suggest_fixes
 from evaluation_app.golden.versions import keep_version
-from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
 from evaluation_app.scoring.modes import find_mode, stored_table
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.plans.services import choose_plan
-from tests.evaluation.made_runs import make_run
+from tests.evaluation.made_runs import make_run, make_set
 
 pytestmark = pytest.mark.django_db
 COUNT = 20
@@ -38,9 +38,7 @@ def collection() -> Collection:
 
 @pytest.fixture
 def golden_set(collection: Collection) -> GoldenSet:
-    made = GoldenSet.objects.create(name="birds", collection_name=collection.name)
-    for place in range(COUNT):
-        GoldenQuestion.objects.create(golden_set=made, position=place, question=f"Question {place}?")
+    made = make_set("birds", collection.name, {f"Question {place}?": () for place in range(COUNT)})
     keep_version(made)
     return made
 

@@ -25,6 +25,7 @@ from ragd.insight.what_if import Supposed
 from ragd.search.retrieval import retrieve
 from retrieval_app.plans.services import build_plan, save_plan
 from tests.collections.conftest import embeddings, notes, openai_server
+from tests.evaluation.made_runs import make_set
 
 __all__ = ["embeddings", "notes", "openai_server"]
 
@@ -187,8 +188,7 @@ def test_without_golden_questions_there_is_nothing_to_say(notes: Collection) -> 
 
 
 def test_one_set_alone(asked: Collection) -> None:
-    other = GoldenSet.objects.create(name="other", collection_name=asked.name)
-    GoldenQuestion.objects.create(golden_set=other, question="Who makes keys?", expected_doc_ids=["keys"])
+    other = make_set("other", asked.name, {"Who makes keys?": "keys"})
     told: Any = impact_of(asked, Supposed(gone_documents=("keys",)), golden_set=other)
     assert (told.total, told.sets, told.counts["lost"]) == (1, ("other",), 1)
     assert impact_of(asked, Supposed(gone_documents=("keys",))).total == 8

@@ -27,7 +27,7 @@ from evaluation_app.experiments.model_trial import Candidate, Trial, parse_candi
 from evaluation_app.experiments.standings import draw_sample, make_questions, rank, rank_trials, trials_of, winner_of
 from evaluation_app.experiments.starting import start_models
 from evaluation_app.golden.questions import Golden
-from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
 from evaluation_app.runs import runner
 from evaluation_app.runs.lifecycle import process_run, send_waiting
 from evaluation_app.scoring.rankings import retrieval_scores
@@ -40,6 +40,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.plans.services import build_plan, save_plan
 from tests.builders import make_chunks
 from tests.collections.conftest import embeddings, openai_server
+from tests.evaluation.made_runs import make_set
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer
 
@@ -62,13 +63,8 @@ def poor(db: None, embeddings: OpenAIServer) -> Collection:
 
 @pytest.fixture
 def asked(poor: Collection) -> GoldenSet:
-    made = GoldenSet.objects.create(name="animals", collection_name=poor.name)
-    for place, name in enumerate(SUBJECTS):
-        GoldenQuestion.objects.create(
-            golden_set=made, position=place, question=f"Where lives the {name} mill", expected_doc_ids=[name]
-        )
-    GoldenQuestion.objects.create(golden_set=made, position=10, question="Who is gone?", expected_doc_ids=["gone"])
-    return made
+    questions = {f"Where lives the {name} mill": name for name in SUBJECTS}
+    return make_set("animals", poor.name, questions | {"Who is gone?": "gone"})
 
 
 def finish(experiment: Experiment) -> Experiment:
@@ -122,12 +118,8 @@ def test_a_trial_ranks_as_the_collection_does_after_the_switch(db: None, embeddi
     ingest_text(collection, "edited", "Nothing of note. The lynx sleeps.")
     edit_chunk(collection, "edited", 0, content="A crane flies over the mill.")
     index(make_chunks("textless", "A stork stands on the roof."), open_store(collection))
-    golden = GoldenSet.objects.create(name="animals", collection_name=collection.name)
-    for place, name in enumerate([*SUBJECTS, "crane"]):
-        expected = [f"{name}-mill"] if name in SUBJECTS else ["edited"]
-        GoldenQuestion.objects.create(
-            golden_set=golden, position=place, question=f"Which mill has a {name}?", expected_doc_ids=expected
-        )
+    questions = {f"Which mill has a {name}?": f"{name}-mill" for name in SUBJECTS}
+    golden = make_set("animals", collection.name, questions | {"Which mill has a crane?": "edited"})
     done = finish(start_models(collection, [GOOD | {"embed_dims": 2}], golden_set=golden, k=3))
     assert (progress_of(done).state, done.settings["mode"], len(done.doc_ids)) == ("succeeded", "hybrid", 43)
     own, poor = trials_of(done).values()

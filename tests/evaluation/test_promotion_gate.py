@@ -22,11 +22,12 @@ from collections_app.jobs.dispatch import run_job
 from collections_app.models import AuditEvent, Collection, IndexVersion
 from evaluation_app.curation import gate as gates
 from evaluation_app.curation.gate import find_gate, remove_gate, set_gate
-from evaluation_app.models import GoldenQuestion, GoldenSet, PromotionGate
+from evaluation_app.models import GoldenSet, PromotionGate
 from evaluation_app.transfer_parts import GATES
 from ragd.errors import InvalidInput
 from ragd.store.store import execute
 from tests.collections.conftest import committed, embeddings, notes, openai_server
+from tests.evaluation.made_runs import make_set
 from tests.exports import export_to_file
 
 __all__ = ["committed", "embeddings", "notes", "openai_server"]
@@ -45,10 +46,7 @@ QUESTIONS = {"How long are API keys valid?": "keys", "Which colour has the front
 def golden(notes: Collection) -> GoldenSet:
     for name, text in TEXTS.items():
         ingest_text(notes, name, text)
-    made = GoldenSet.objects.create(name="basics", collection_name=notes.name)
-    for place, (question, doc_id) in enumerate(QUESTIONS.items()):
-        GoldenQuestion.objects.create(golden_set=made, position=place, question=question, expected_doc_ids=[doc_id])
-    return made
+    return make_set("basics", notes.name, QUESTIONS)
 
 
 def run(index_version: IndexVersion) -> str | None:

@@ -15,11 +15,12 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.collections.deletion import purge_collection
-from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationRun
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
+from tests.evaluation.made_runs import make_set
 from tests.retrieval.corpus import make_collection
 
 KILLED_AT = 2
@@ -58,11 +59,8 @@ lifecycle.run_now(run, on_item=lambda item: item.position == int(sys.argv[3]) an
 @pytest.fixture
 def run(transactional_db: None) -> Iterator[EvaluationRun]:
     collection = make_collection()
-    golden_set = GoldenSet.objects.create(name="house questions", collection_name=collection.name)
-    for place in range(QUESTIONS):
-        GoldenQuestion.objects.create(
-            golden_set=golden_set, position=place, question=f"Pump {place}?", expected_doc_ids=["pump.md"]
-        )
+    asked = {f"Pump {place}?": "pump.md" for place in range(QUESTIONS)}
+    golden_set = make_set("house questions", collection.name, asked)
     settings = RunSettings(answers=False, judge="none")
     yield lifecycle.start_run(golden_set, lifecycle.RunRequest(RetrievePlan(k=3), settings=settings), send=False)
     purge_collection(collection)

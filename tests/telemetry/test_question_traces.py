@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
 from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 
 from collections_app.models import Collection
-from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, Span
+from evaluation_app.models import EvaluationRun, Span
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.telemetry.exports.formats import FORMATS
@@ -26,6 +26,7 @@ from evaluation_app.telemetry.traces.waterfall import run_waterfall, trace_water
 from ragd import telemetry
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
+from tests.evaluation.made_runs import make_set
 from tests.retrieval.corpus import bearer, get
 from tests.telemetry.conftest import Recorder
 from tests.web.pages import has, tree
@@ -91,11 +92,8 @@ def test_evaluate_is_a_stage_of_the_pipeline(recorder: Recorder) -> None:
 @pytest.fixture
 def evaluated(house: Collection, db: None, recorder: Recorder) -> EvaluationRun:
     """An evaluation run of two questions, judged, as the worker does it, with its spans in the span store."""
-    golden_set = GoldenSet.objects.create(name="house questions", collection_name=house.name)
-    for place, (question, doc_id) in enumerate((("Which pump?", "pump.md"), ("When are roses cut?", "garden.md"))):
-        GoldenQuestion.objects.create(
-            golden_set=golden_set, position=place, question=question, expected_doc_ids=[doc_id]
-        )
+    asked = {"Which pump?": "pump.md", "When are roses cut?": "garden.md"}
+    golden_set = make_set("house questions", house.name, asked)
     run = lifecycle.start_run(
         golden_set, lifecycle.RunRequest(RetrievePlan(k=3), settings=RunSettings(cut=3)), send=False
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from evaluation_app.judges.rubrics import Rubric
-from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationRun
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.estimates import count_model_calls
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.plans.services import save_plan
-from tests.evaluation.made_runs import make_run
+from tests.evaluation.made_runs import make_run, make_set
 from tests.retrieval.corpus import make_collection
 from tests.web.pages import attribute, has, tree, wrong_fields
 
@@ -24,8 +24,7 @@ PLAIN = {"measured": "search", "cut": "3", "name": "from the page"}
 @pytest.fixture
 def house():
     collection = make_collection(empty=True)
-    made = GoldenSet.objects.create(name="house questions", collection_name=collection.name)
-    GoldenQuestion.objects.create(golden_set=made, question="Where is the pump?", expected_doc_ids=["pump.md"])
+    made = make_set("house questions", collection.name, {"Where is the pump?": "pump.md"})
     save_plan(collection, "wide", RetrievePlan(k=40))
     return made
 

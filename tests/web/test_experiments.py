@@ -11,13 +11,13 @@ from django.test import Client
 from collections_app.models import AuditEvent, Collection
 from evaluation_app.experiments.lifecycle import cancel_experiment, delete_experiment, save_variant
 from evaluation_app.experiments.plan_grid import SEARCH_ONLY, draft_plans
-from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
 from evaluation_app.runs.estimates import estimate_plans
 from evaluation_app.runs.lifecycle import run_now
 from ragd.errors import UnknownCollection
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
-from tests.evaluation.made_runs import make_run
+from tests.evaluation.made_runs import make_run, make_set
 from tests.refusals import refuses
 from tests.web.pages import has, text_of
 
@@ -32,10 +32,7 @@ FORM = {"measured": "search", "measure": "mrr", "cut": "5", "k": "1, 3", "mode":
 @pytest.fixture
 def golden_set(fill: Callable[..., Collection]) -> GoldenSet:
     fill()
-    made = GoldenSet.objects.create(name="nature questions", collection_name="nature")
-    for position, (question, doc_id) in enumerate(QUESTIONS.items()):
-        GoldenQuestion.objects.create(golden_set=made, position=position, question=question, expected_doc_ids=[doc_id])
-    return made
+    return make_set("nature questions", "nature", QUESTIONS)
 
 
 @pytest.fixture
