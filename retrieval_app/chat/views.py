@@ -100,7 +100,13 @@ def thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
 
 
 def _show_source(request: PageRequest, thread: ChatThread) -> HttpResponse:
-    """A place that an answer cites, as the panel shows it while the answer is written."""
+    """A place that an answer cites, as the panel shows it while the answer is written; leads to the stored run."""
+    run_id = read_uuid(request.GET.get("run", ""))
+    run = QueryRun.objects.filter(pk=run_id).first() if run_id else None
+    place = (request.GET.get("doc_id"), request.GET.get("start"), request.GET.get("end"))
+    for number, citation in enumerate(run.citations if run else (), 1):
+        if (citation["doc_id"], str(citation["start"]), str(citation["end"])) == place:
+            return redirect(f"{reverse('evaluation:query-run', args=[run_id])}?citation={number}")
     name, doc_id = request.GET["source"], request.GET.get("doc_id", "")
     first, last = (whole_number(each) or 0 for each in f"{request.GET.get('passage', '')}-".split("-")[:2])
     passage, index = read_passage(name, doc_id, request.GET, (first, last)), whole_number(request.GET.get("chunk")) or 0

@@ -213,7 +213,8 @@ def _evidence_while_written(run: QueryRun, citation: Mapping[str, Any]) -> str:
     if not result or not run.conversation_id or run.channel != QueryRun.Channel.PAGE:
         return ""
     name, place = cited_place(run, citation)
-    source = {"source": name, "doc_id": result["doc_id"], "passage": f"{result['start']}-{result['end']}"}
+    passage = f"{result['start']}-{result['end']}"
+    source = {"source": name, "doc_id": result["doc_id"], "passage": passage, "run": run.pk}
     return f"{reverse('retrieval:chat-thread', args=[run.conversation_id])}?{urlencode(source)}&{place}"
 
 

@@ -6,10 +6,12 @@
 async function fillPart(box, href, part, leave = (to) => location.assign(to)) {
   box.dataset.href = href;
   let content = null;
+  let shown = href;
   try {
     const response = await fetch(href, { headers: { Accept: "text/html" } });
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     content = response.ok ? find(part, page) : null;
+    if (response.redirected) shown = response.url;
   } catch {
     // the page itself says why it cannot be read
   }
@@ -21,7 +23,7 @@ async function fillPart(box, href, part, leave = (to) => location.assign(to)) {
   box.replaceChildren(document.importNode(content, true));
   htmx.process(box);
   showTimes(box);
-  return true;
+  return shown;
 }
 
 async function openPage(dialog, href, part) {
@@ -93,8 +95,11 @@ on("click", "dialog", (dialog, event) => {
     find(".drawer-close", panel).prepend(nav);
   }
 
-  async function showBeside(path, leave) {
-    if (!(await fillPart(find(".dialog-body", panel), path, "#detail", leave))) return false;
+  // returns the path that is shown, which another may lead to
+  async function showBeside(href, leave) {
+    const shown = await fillPart(find(".dialog-body", panel), href, "#detail", leave);
+    if (!shown) return "";
+    const path = pathOf(shown);
     panel.dataset.evidence = "";
     const link = findAll("main a[data-evidence]").find((each) => pathOf(each.href) === path);
     if (link && pathOf(from?.href ?? "") !== path) from = link;
@@ -106,15 +111,15 @@ on("click", "dialog", (dialog, event) => {
     panel.scrollTop = 0;
     (find("mark, .frame:not(.passage)", panel) ?? find("#cited, .frame", panel))?.scrollIntoView({ block: "center" });
     showNeighbours();
-    return true;
+    return path;
   }
 
   // a step within the panel can be taken back; closing it takes all of them back. drawer: how many there were
   const depth = () => history.state?.drawer ?? 0;
   async function open(href, isStep) {
-    const path = pathOf(href);
     const takesPlace = panel.open && !isStep;
-    if (!(await showBeside(path))) return;
+    const path = await showBeside(pathOf(href));
+    if (!path) return;
     if (takesPlace) history.replaceState(history.state, "", placeOf(path));
     else history.pushState({ drawer: depth() + 1 }, "", placeOf(path));
   }
@@ -201,6 +206,13 @@ on("click", "dialog", (dialog, event) => {
     if (!by || event.target.closest("input, textarea, select, [contenteditable], .scroll, .page-scroll")) return;
     event.preventDefault();
     step(by);
+  });
+
+  // the answer is complete: what was cited while it was written leads to the evidence of its run
+  document.addEventListener("htmx:afterSettle", async (event) => {
+    if (!isBeside() || !named().startsWith("/chat/") || !find("a[data-evidence]", event.target)) return;
+    const path = await showBeside(named());
+    if (path) history.replaceState(history.state, "", placeOf(path));
   });
 
   // reloaded, or opened by an address that was passed on

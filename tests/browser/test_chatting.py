@@ -192,11 +192,14 @@ def test_two_answers_stand_side_by_side_and_citations_open_while_they_are_writte
     assert visit.violations() == []
     page.reload()  # the server writes on
     expect(panel.locator("mark")).to_contain_text("coast redwood")
-    page.keyboard.press("Escape")
     page.get_by_text("The answer is being written.").wait_for()
+    expect(panel.get_by_role("link", name="Why")).to_have_count(0)
     written.set()
     columns = page.locator(".answer-column")
     expect(columns).to_have_count(2)
+    panel.get_by_role("link", name="Why").click()  # the run is stored: the panel has its tabs
+    expect(panel.get_by_role("link", name="Why")).to_have_attribute("aria-current", "page")
+    page.keyboard.press("Escape")
     columns.nth(1).locator(".answer .cite").first.click()
     expect(panel.locator("mark")).to_contain_text("coast redwood")
     page.keyboard.press("Escape")
