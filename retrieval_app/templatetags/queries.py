@@ -112,15 +112,16 @@ def setting_label(name: str) -> str:
 
 @register.inclusion_tag("retrieval/parts/plan_settings.html", takes_context=True)
 def plan_settings(context: Context, form: BaseForm) -> dict[str, Any]:
-    """The retrieval settings of a form: the simple ones, and the others by group in a fold that stays as the person
-    left it. also_set: the labels of those in the fold that are filled in. Settings that the form lacks are left out."""
+    """The retrieval settings of a form: the simple ones and those in error, and the others by group in a fold that
+    stays as the person left it. also_set: the labels of those in the fold that are filled in. Settings that the form
+    lacks are left out."""
     found = [setting for setting in PLAN_SETTINGS if setting.name in form.fields]
-    experts = [setting for setting in found if not setting.is_simple]
     bound = {setting.name: form[setting.name] for setting in found}
+    experts = [setting for setting in found if not setting.is_simple and not bound[setting.name].errors]
     filled = [each for each in experts if bound[each.name].value() not in (None, "", [], {})]
     kept = read_setting(context["request"].user, EXPERT_SETTINGS)
     return {
-        "simple": [bound[setting.name] for setting in found if setting.is_simple],
+        "simple": [bound[setting.name] for setting in found if setting not in experts],
         "groups": [
             (label, fields)
             for group, label in GROUPS.items()
@@ -128,6 +129,5 @@ def plan_settings(context: Context, form: BaseForm) -> dict[str, Any]:
         ],
         "also_set": [str(each.label) for each in filled],
         "is_expert": bool(kept),
-        "is_open": bool(kept) or any(bound[each.name].errors for each in experts),
         "next": context["request"].get_full_path(),
     }

@@ -233,12 +233,14 @@ def admin_addresses_of(nature: Collection) -> list[str]:
     ]
 
 
-FIELDS_MAX = 300  # that stand open on all pages together
+FIELDS_MAX, FIELDS_OF_PAGE = 300, 12  # that stand open, on all pages together and on one
 FIRST_ROW_PX = 260  # of a list, at 1280 by 800, where no banner stands above it
 MEASURE = """() => [
-  [...document.querySelectorAll("main :is(input:not([type=hidden]), select, textarea)")]
-    .filter((each) => each.checkVisibility() && each.getBoundingClientRect().width > 1).length,
-  document.querySelector("main:not(:has(.banner)) > .list > [id$=-rows] tbody tr")?.getBoundingClientRect().top ?? 0,
+  new Set([...document.querySelectorAll("main :is(input:not([type=hidden]), select, textarea)")]
+    .filter((each) => each.checkVisibility() && each.getBoundingClientRect().width > 1)
+    .map((each) => each.type === "radio" ? each.name : each)).size,
+  document.querySelector("main:not(:has(.banner)) :is(main > .list > [id$=-rows] tbody tr, .board-column)")
+    ?.getBoundingClientRect().top ?? 0,
 ]"""
 
 
@@ -255,7 +257,9 @@ def test_every_page(
         page = visit.go(address)
         found += visit.faults()
         count, top = page.evaluate(MEASURE)
-        fields += 0 if address.startswith("/admin/") else count
+        if not address.startswith("/admin/"):
+            fields += count
+            found += [f"{address}: {count} fields"] if count > FIELDS_OF_PAGE else []
         found += [f"{address}: the first row is {top:.0f} px down"] if top > FIRST_ROW_PX else []
         visit.look("dark", 1920)
         found += [f"{address}: lines too long: {text}" for text in visit.long_lines()]

@@ -6,12 +6,13 @@ The shape of the evidence report: over the API, as the file of the page, and in 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils import timezone
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext
 from ninja import Field, Schema
 from ninja.params import functions as param
 
@@ -20,6 +21,7 @@ from collections_app.access.rules import ADMINISTER, needs
 from collections_app.domain.formats import parse_moment
 from collections_app.errors import describe
 from collections_app.http.fields import Moment
+from collections_app.http.lists import AGES, Filter, ListKind, list_page, period
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from collections_app.http.schemas import IsoTime
 from evaluation_app.telemetry.evidence.report import (
@@ -99,12 +101,6 @@ class EvidenceOut(Schema):
 
 DEFAULT_SINCE = USUAL["since"]
 ALWAYS = datetime(1970, 1, 1, tzinfo=UTC)
-PRESETS = (
-    ("24h", gettext_lazy("24 hours")),
-    ("7d", gettext_lazy("7 days")),
-    ("30d", gettext_lazy("30 days")),
-    ("90d", gettext_lazy("90 days")),
-)
 
 router = Router(auth=BearerAuth(), tags=["telemetry"])
 
@@ -124,14 +120,11 @@ def evidence(request: PageRequest) -> HttpResponse:
     """whole=1: every span, however long that takes; again=1: counted now, else within the last minutes; format=json:
     the same as a file."""
     name = request.GET.get("collection", "").replace("\x00", "")
-    context = {
-        "presets": PRESETS,
-        "since": request.GET.get("since") or DEFAULT_SINCE,
-        "until": request.GET.get("until", ""),
-        "collection": name,
-        "collections": collection_titles(request),
-        "limit": LOOKED_AT,
-    }
+    filters = [
+        replace(period(), choices=[("" if age == DEFAULT_SINCE else age, words) for age, words in AGES]),
+        Filter("collection", gettext("Collection"), collection_titles(request).items(), free=True),
+    ]
+    context = {"collection": name, "limit": LOOKED_AT, "list": list_page(request, ListKind("", ""), None, filters)}
     try:
         requested = read_range(request.GET.dict(), ((name, ALWAYS),) if name else None)
         limit = None if request.GET.get("whole") else LOOKED_AT
