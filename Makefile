@@ -13,7 +13,7 @@ EXPORT := $(PY) -m uv export -q --frozen --no-header --no-emit-project
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop test test-slow check lint security sbom format bench conformance lock settings pictures messages clean
+.PHONY: help run stop test test-slow check lint docs security sbom format bench conformance lock settings pictures screens messages clean
 
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/:.*  ## /\t/' | expand -t 12
@@ -36,13 +36,16 @@ check: $(DEV)  ## Lint, types, and the tests nearest to what changed against mai
 nearest: $(DEV)
 	@files=$$($(PY) -m tools.nearest_tests); [ -z "$$files" ] || $(PY) -m pytest -q -n 2 --dist loadfile $$files
 
-lint: $(DEV)  ## ruff, mypy --strict, template linter, missing and unsafe migrations
+lint: $(DEV) docs  ## ruff, mypy --strict, template linter, missing and unsafe migrations, links of the docs
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(NO_DATABASE) $(PY) -m mypy
 	$(PY) -m djlint templates --lint --quiet
 	$(NO_DATABASE) $(PY) -W ignore::RuntimeWarning manage.py makemigrations --check --dry-run
 	$(NO_DATABASE) DJANGO_SETTINGS_MODULE=ragd_site.settings $(PY) -W ignore -m tools.safe_migrations
+
+docs: $(VENV)/.docs  ## Build the site of docs/, with search, into dist/docs; fails on a broken link
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build
 
 security: $(DEV)  ## bandit, and known holes of the packages where their list can be had
 	@$(PY) -m tools.security
@@ -74,6 +77,9 @@ settings: $(RUNTIME)  ## Write the table of all settings into docs/configuration
 pictures: $(DEV)  ## Take the picture of the README from the server of `make run`; needs Chromium
 	@$(PY) -m tools.pictures
 
+screens: $(DEV)  ## Take pictures of every page, empty, full and failing, light and dark, wide and narrow, into dist/screens
+	RAGD_SCREENS=dist/screens $(PY) -m pytest -q tests/browser/test_every_page.py -k "every_page or without_data or opens_over"
+
 messages: $(DEV)  ## Collect the texts of the interface for translation and compile them; needs gettext
 	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d django -i .venv -i tests -i tools -i var
 	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d djangojs -i .venv -i tests -i tools -i var
@@ -101,6 +107,11 @@ $(RUNTIME): requirements.txt requirements-model.txt requirements-uv.txt | $(VENV
 $(VENV)/.extra-%: uv.lock $(RUNTIME)
 	$(EXPORT) --no-dev --extra $* -o $(VENV)/extra-$*.txt
 	$(call install,--no-deps -r $(VENV)/extra-$*.txt)
+	@touch $@
+
+$(VENV)/.docs: uv.lock $(RUNTIME)
+	$(EXPORT) --only-group docs -o $(VENV)/docs.txt
+	$(call install,--no-deps -r $(VENV)/docs.txt)
 	@touch $@
 
 $(DEV): requirements-dev.txt $(RUNTIME)
