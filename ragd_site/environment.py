@@ -308,8 +308,11 @@ class ServerSettings(BaseSettings):
         description="Folder or `s3://BUCKET/PREFIX` of backups, apart from this machine's disk; unset: none is named",
     )
     RAGD_BACKUP_KEY: SecretStr = Field(SecretStr(""), description="Key of age that backups are encrypted with")
-    RAGD_BACKUP_EVERY: Literal["off", "daily", "weekly"] = Field(
-        "off", description="How often the worker backs the server up: `off`, `daily`, `weekly` (on Sundays)"
+    RAGD_BACKUP_EVERY: Literal[
+        "off", "daily", "monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"
+    ] = Field(
+        "off",
+        description="When the worker backs the server up: `off`, `daily`, or weekly on a day: `monday` to `sunday`",
     )
     RAGD_BACKUP_HOUR: Annotated[int, Field(ge=0, le=23)] = Field(1, description="Hour of that backup, UTC")
     RAGD_BACKUP_KEEP: Natural = Field(7, description="Newest backups of the server that stay; 0 keeps all")

@@ -36,7 +36,7 @@ from ragd_site.backup.streams import TAR_END, tar_member
 from ragd_site.runtime.programs import EmbeddedError
 
 KINDS = (Operation.Kind.BACKUP, Operation.Kind.DRILL)
-PERIODS = {"daily": 1, "weekly": 7}  # days
+DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 Answer = dict[str, Any]
 
 
@@ -175,19 +175,24 @@ def _refuse_repetition(progress: OperationProgress) -> None:
 
 
 def last_slot(now: datetime) -> datetime | None:
-    """When the schedule wanted the last backup, UTC; None without one. A week begins on Sunday."""
-    days = PERIODS.get(settings.RAGD_BACKUP_EVERY)
-    if days is None:
+    """When the schedule wanted the last backup, UTC; None without one."""
+    every = settings.RAGD_BACKUP_EVERY
+    if every == "off":
         return None
     slot = now.replace(hour=settings.RAGD_BACKUP_HOUR, minute=0, second=0, microsecond=0)
-    slot -= timedelta(days=slot.isoweekday() % 7 if days == 7 else 0)
-    return slot if slot <= now else slot - timedelta(days=days)
+    if every in DAYS:
+        slot -= timedelta(days=(slot.weekday() - DAYS.index(every)) % 7)
+    return slot if slot <= now else slot - _period()
 
 
 def next_slot() -> datetime | None:
     """When the schedule wants the next backup, UTC; None without one."""
     slot = last_slot(timezone.now())
-    return slot and slot + timedelta(days=PERIODS[settings.RAGD_BACKUP_EVERY])
+    return slot and slot + _period()
+
+
+def _period() -> timedelta:
+    return timedelta(days=7 if settings.RAGD_BACKUP_EVERY in DAYS else 1)
 
 
 def back_up_on_schedule(now: datetime | None = None) -> Operation | None:

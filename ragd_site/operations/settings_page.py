@@ -15,6 +15,7 @@ from django.contrib import messages
 from django.http import Http404, HttpResponse, StreamingHttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.dates import WEEKDAYS
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.mail import can_mail
@@ -23,7 +24,7 @@ from collections_app.endpoints.server_settings import change_settings, stored
 from collections_app.http.page_requests import PageRequest, RefusalMessages, render_page, submit_form
 from collections_app.models import Operation
 from ragd.errors import InvalidInput
-from ragd_site.backup.operations import KINDS, make_key, next_slot, pack, request_backup
+from ragd_site.backup.operations import DAYS, KINDS, make_key, next_slot, pack, request_backup
 from ragd_site.environment import Environment, check_changes, secret_names
 from ragd_site.operations.branding import LOGO_BYTES_MAX, read_logo
 
@@ -156,6 +157,7 @@ def make_field(name: str) -> forms.Field:
     common["initial"] = _show(getattr(settings, name)) if is_set else ""
     if is_choice:
         words = {"true": gettext("Yes"), "false": gettext("No"), "": gettext("none")}
+        words |= {"off": gettext("Off"), "daily": gettext("Daily"), **dict(zip(DAYS, WEEKDAYS.values(), strict=True))}
         first = gettext("Default (%(value)s)") % {"value": words.get(_show(usual), _show(usual))}
         choices = [(each, words.get(each, each)) for each in (values or ("true", "false")) if each]
         return forms.ChoiceField(**common, choices=[("", first), *choices])
