@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +32,7 @@ os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
 
 CHROMIUM = os.environ.get("RAGD_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome") or ""
 FIREFOX = os.environ.get("RAGD_FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox") or ""
+SCREENS = os.environ.get("RAGD_SCREENS", "")
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -62,7 +65,7 @@ def chromium(driver: Playwright) -> Iterator[Browser]:
 @pytest.fixture(scope="package")
 def context(chromium: Browser) -> BrowserContext:
     """One for all visits, each in a tab of its own: it keeps the scripts and style sheets."""
-    return chromium.new_context()
+    return chromium.new_context(locale=os.environ.get("RAGD_SCREENS_LOCALE", "en-US"))
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +138,13 @@ class Visit:
         return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
 
     def faults(self) -> list[str]:
-        """What is wrong with the page as it is: axe-core in light, contrast in dark, the width on a phone."""
+        """What is wrong with the page as it is: axe-core in light, contrast in dark, the width on a phone. A picture of
+        each look goes into the folder RAGD_SCREENS, where one is named."""
+        for theme, width in product(("light", "dark"), (1280, 390)) if SCREENS else ():
+            self.look(theme, width)
+            name = re.sub(r"[^\w?=-]+", "-", self.page.url.removeprefix(self.base)).strip("-")[:90]
+            path = Path(SCREENS) / f"{name}.{theme}.{width}.png"
+            self.page.screenshot(path=path, full_page=True, animations="disabled")
         self.look("light", 1280)
         found = self.violations()
         self.look("dark", 1280)
