@@ -18,7 +18,7 @@ from ninja import Schema
 from ninja.security import HttpBearer
 
 from collections_app.access.api_keys import authenticate
-from collections_app.access.context import SYSTEM, Access, bound_at, current_access, set_access, system_access
+from collections_app.access.context import SYSTEM, Access, current_access, set_access, system_access
 from collections_app.access.limits import LimitReached, Usage, count_request, count_wrong_key
 from collections_app.access.permissions import Permission
 from collections_app.access.services import access_of_key, access_of_user
@@ -45,7 +45,6 @@ def require_key(request: HttpRequest, permission: Permission | None = Permission
     limit (`limits`).
     """
     key, access = _local_caller(request) or _bearer(request)
-    access = bound_at(access, request.path)
     set_access(access)
     request.api_key = key  # type: ignore[attr-defined]
     request.permission = permission  # type: ignore[attr-defined]

@@ -9,7 +9,6 @@ Binding a database connection to who asks: the role and the setting that row-lev
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -44,7 +43,7 @@ class Access:
     documents with an access list. user_id: the person, None for none. key_id: the API key, None without one.
     name: the user's, or "key <label>", as `name_actor` gives it.
     makes: permissions in a collection that it makes itself, where it may make one and has none in all of them.
-    unbound: row-level security does not bind it; the server itself, and who administers all collections.
+    unbound: row-level security does not bind it: the server itself.
     limits: how much the key and the person may ask.
     """
 
@@ -119,15 +118,6 @@ class Access:
 SYSTEM = Access(everywhere=ALL_PERMISSIONS, unbound=True)
 NOBODY = Access(principals=())
 PERSONAL = "my-files-"  # how the names of people's own collections begin
-# where the files of other people's threads, and answers from them, would be found
-BOUND_AT = re.compile(rf"/(?:v1/)?(?:runs|activity|go|chat|mcp|jobs|batches|collections/{PERSONAL}[^/]*)(?:/|\Z)")
-
-
-def bound_at(access: Access, path: str) -> Access:
-    """The access at an address: row-level security binds administrators of all collections too where threads are."""
-    return replace(access, unbound=False) if access.name and BOUND_AT.match(path) else access
-
-
 _current: ContextVar[Access | None] = ContextVar("ragd_access", default=None)
 
 

@@ -6,6 +6,7 @@ Documents that somebody counts on, as a higher floor says; taking them out of re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 from django.conf import settings
 from django.contrib.auth.models import AnonymousUser, User
@@ -34,7 +35,7 @@ SELECT NULL, id, open_role FROM collections WHERE deleted_at IS NULL AND open_ro
 def access_of_user(user: User | AnonymousUser) -> Access:
     """Of a person: their own roles, those of their groups, and what collections give to all who are logged in.
 
-    Superusers, and administrators of all collections, are unbound. Nobody is anonymous or inactive.
+    Nobody is anonymous or inactive.
     """
     if not isinstance(user, User) or not user.is_active:
         return NOBODY
@@ -42,11 +43,10 @@ def access_of_user(user: User | AnonymousUser) -> Access:
     limits = (Limit(f"user:{user.pk}", settings.RAGD_REQUESTS_PER_MINUTE, settings.RAGD_TOKENS_PER_DAY),)
     if user.is_superuser:
         own = (EVERYBODY, user_principal(user.pk))  # read where a key narrows what they may
-        return Access(SYSTEM.everywhere, principals=own, user_id=user.pk, name=name, unbound=True, limits=limits)
+        return Access(SYSTEM.everywhere, principals=own, user_id=user.pk, name=name, limits=limits)
     groups, everywhere, given = _read_grants(user.pk)
     principals = (EVERYBODY, user_principal(user.pk), *map(group_principal, sorted(groups)))
-    unbound = Permission.ADMINISTER in everywhere
-    return Access(everywhere, given, principals, user_id=user.pk, name=name, unbound=unbound, limits=limits)
+    return Access(everywhere, given, principals, user_id=user.pk, name=name, limits=limits)
 
 
 def access_of_key(key: ApiKey) -> Access | None:
@@ -62,9 +62,9 @@ def access_of_key(key: ApiKey) -> Access | None:
         elif key.group_ids:
             _, everywhere, given = _read_grants(None, key.group_ids)
             principals = (EVERYBODY, *map(group_principal, sorted(key.group_ids)))
-            whole = Access(everywhere, given, principals, unbound=Permission.ADMINISTER in everywhere)
+            whole = Access(everywhere, given, principals)
         else:
-            whole = SYSTEM
+            whole = replace(SYSTEM, unbound=False)
         access = whole.within(scopes)
         if key.collections:
             access = access.inside(key.visible.ids or [])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
+import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ TEXTS = frozenset(
     {"text", "content", "context", "anchor_text", "answer", "expected_answer", "question", "questions", "correction"}
 )
 HIDDEN = "***"
+THREAD_FILE = re.compile(r"(thread-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}/)[^'\"]*")
 
 
 def audit_values(values: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -76,8 +78,8 @@ def _plain(value: Any) -> Any:
 
 
 def clean_text(text: str) -> str:
-    """What PostgreSQL stores of it."""
-    return text.replace("\x00", "").encode(errors="replace").decode()
+    """What PostgreSQL stores of it, without the names of files of threads."""
+    return THREAD_FILE.sub(r"\1", text.replace("\x00", "").encode(errors="replace").decode())
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

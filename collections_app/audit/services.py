@@ -16,7 +16,7 @@ from django.db.models import Model
 from django.utils import timezone
 
 from collections_app.access.context import system_access
-from collections_app.audit.chain import audit_values, clean_text, seal, text_mark
+from collections_app.audit.chain import THREAD_FILE, audit_values, clean_text, seal, text_mark
 from collections_app.audit.origin import current_origin
 from collections_app.collections.models import Actor, acting, name_actor
 from collections_app.models import ApiKey, AuditEvent, Collection
@@ -115,6 +115,8 @@ def _make_event(
     outcome: str = AuditEvent.Outcome.SUCCEEDED,
 ) -> AuditEvent:
     origin = current_origin()
+    if THREAD_FILE.search(subject.name):  # its fields are not for others either
+        before = after = None
     person = None if isinstance(actor, Anonymous) else actor
     kind, actor_id, actor_name = _identity(person if person is not None else origin.find_actor())
     if isinstance(actor, Anonymous) and kind == AuditEvent.ActorKind.SYSTEM:

@@ -137,7 +137,7 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
             messages.warning(request, error.message)
             return redirect("collections:list")
         messages.success(request, gettext("Collection %(name)s deleted.") % {"name": name})
-        if not current_access().unbound:  # the proof is of a collection that is not theirs any more
+        if not current_access().may(ADMINISTER):  # the proof is of a collection that is not theirs any more
             return redirect("collections:list")
         return redirect("collections:operation", proof.pk)
     status = 422 if request.method == "POST" else 200

@@ -30,7 +30,7 @@ from django.views.csrf import csrf_failure
 from django.views.defaults import permission_denied
 from psycopg.errors import InsufficientPrivilege
 
-from collections_app.access.context import NOBODY, Access, Forbidden, bound_at, carried, current_access, using_access
+from collections_app.access.context import NOBODY, Access, Forbidden, carried, current_access, using_access
 from collections_app.access.limits import LimitReached, Usage, count_request
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import Rule, rule_of
@@ -194,7 +194,7 @@ class AccessMiddleware:
 
 def _page_access(request: HttpRequest) -> Access:
     """Of who is logged in. At the address of a thread of theirs, of its files and of its runs they read its files."""
-    access = bound_at(access_of_user(request.user), request.path)
+    access = access_of_user(request.user)
     ids = UUID_TEXT.findall(request.path) if access.user_id else []
     return with_files(access, ids) if ids else access
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from collections_app.access.context import READER
+from collections_app.access.context import PERSONAL, READER
 from ragd.store.placement import count_nodes
 from ragd.store.store import Connection, execute, fetch_all
 
@@ -87,6 +87,12 @@ ITEM_DOCUMENTS = "documents_of_keys(retrieved_ids) || documents_of_questions(jso
 BOTH_ITEMS = " AND ".join(
     parent("evaluation_items", "id", f"(arguments ->> '{name}')::bigint") for name in ("bad", "good")
 )
+# neither of a run that read files of a thread, nor of the own files of another person; their ids may be of threads
+NOT_OF_THREADS = (
+    "trace_id NOT IN (SELECT runs_of_thread_files())"
+    f" AND (NOT starts_with(collection, '{PERSONAL}')"
+    f" OR starts_with(collection, '{PERSONAL}' || (SELECT ragd_access() ->> 'user') || '-'))"
+)
 REACHED = "ARRAY[report #>> '{reached,0}']"  # the document that a scan goes on behind
 EXPECTED = "documents_of_list(expected_doc_ids) || documents_of_keys(expected_chunks)"
 
@@ -153,13 +159,14 @@ POLICIES: dict[str, Policy] = {
     "retrieval_app_retrievedchunk": Policy(f"{allowed('read')} AND {shows('ARRAY[doc_id]')}", allowed("ask")),
     "run_scores": Policy(
         f"{parent('retrieval_app_queryrun', 'id', 'query_run')} OR {named('runs', moment='asked_at')}"
-        f" AND {shows_named('documents_of_keys(retrieved_ids)')}",
+        f" AND {shows_named('documents_of_keys(retrieved_ids)')}"
+        " AND query_run::text NOT IN (SELECT runs_of_thread_files())",
         "true",
     ),
     "spans": Policy(
         f"{parent('retrieval_app_queryrun', 'trace_id', 'spans.trace_id')}"
         f" OR {parent('retrieval_app_queryrun', 'id', 'spans.run_id')}"
-        f" OR {named('administer', 'collection', 'started_at')} OR (SELECT ragd_all('administer'))"
+        f" OR ({named('administer', 'collection', 'started_at')} OR {OF_SERVER}) AND {NOT_OF_THREADS}"
         # of no query, such as an ingest, which may name documents
         f" OR run_id IS NULL AND (SELECT NOT ragd_any_narrowed())"
         f" AND ({named('runs', 'collection', 'started_at')} OR collection = '' AND trace_is_open(trace_id))"
@@ -213,7 +220,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "personal_settings": Policy(OWN_ENTRY, OWN_ENTRY),
     "usage_counts": NOBODY,
-    "reports": Policy(OF_SERVER),
+    "reports": Policy(OF_SERVER, "true"),
     "django_admin_log": Policy(f"(SELECT ragd_all('administer')) OR {OWN_ENTRY}", "true"),
     **dict.fromkeys(("audit_events", "audit_links"), Policy(OF_SERVER)),
     **dict.fromkeys(("audit_head", "erasures"), NOBODY),
@@ -288,6 +295,16 @@ CREATE OR REPLACE FUNCTION trace_is_open(trace text) RETURNS boolean
 AS $$
     SELECT EXISTS (SELECT FROM spans s JOIN collections c ON c.name = s.collection AND c.created_at <= s.started_at
                    WHERE s.trace_id = trace AND c.deleted_at IS NULL AND ragd_holds('runs', c.id))
+$$;
+-- The ids and traces of runs that searched a collection with files of threads.
+CREATE OR REPLACE FUNCTION runs_of_thread_files() RETURNS SETOF text
+    LANGUAGE sql STABLE PARALLEL SAFE SECURITY DEFINER SET search_path FROM CURRENT
+AS $$
+    WITH own AS MATERIALIZED (SELECT DISTINCT collection_id FROM document_access WHERE access[1] < 0)
+    SELECT unnest(ARRAY[r.id::text, r.trace_id]) FROM retrieval_app_queryrun r JOIN own USING (collection_id)
+    UNION ALL SELECT unnest(ARRAY[r.id::text, r.trace_id]) FROM retrieval_app_queryrun r
+    WHERE EXISTS (SELECT FROM own) AND r.elsewhere <> '{}'
+      AND r.elsewhere ?| ARRAY(SELECT collection_id::text FROM own)
 $$;
 """
 

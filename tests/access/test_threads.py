@@ -23,6 +23,8 @@ from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import AuditEvent, Collection, Document, IngestJob, RoleGrant, Upload
+from evaluation_app.models import Span
+from ragd.telemetry.names import DOCUMENT_ID
 from ragd_site.operations.erasure.documents import erase_document, erase_files_of_threads
 from ragd_site.operations.erasure.persons import erase_person
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun, RetrievedChunk
@@ -221,6 +223,15 @@ def test_several_collections_are_asked_at_once_as_far_as_each_may_be(people: dic
 
 
 ZEPHYR = "zephyrine"
+NAMED_IN_ADMIN = ("collections_app/document", "collections_app/chunk", "collections_app/ingestjob",
+                  "collections_app/upload", "retrieval_app/queryrun", "retrieval_app/retrievedchunk")  # fmt: skip
+
+
+def make_span(trace_id: str, collection: str, doc_id: str) -> None:
+    now = timezone.now()
+    texts = {"trace_id": trace_id, "span_id": trace_id[:16], "name": "rag.rank", "kind": "INTERNAL"}
+    times = {"started_at": now, "ended_at": now, "duration_ms": 1}
+    Span.objects.create(**texts, **times, collection=collection, attributes={DOCUMENT_ID: doc_id})
 
 
 def drop(user: User, thread: ChatThread, text: str = f"The {ZEPHYR} sleeps under the halcyon.") -> Any:
@@ -262,6 +273,18 @@ def test_a_file_of_a_thread_is_found_by_its_questions_alone_and_goes_with_it(
 
     assert answer(thread.get_absolute_url())
     run = QueryRun.objects.latest("created_at")
+    QueryRun.objects.filter(pk=run.pk).update(trace_id="a" * 32)
+    make_span("a" * 32, "nature", document.doc_id)
+    make_span("b" * 32, own.name, document.doc_id)
+    make_span("c" * 32, "nature", "nature.md")
+    for name, count in (("ada", 0), ("bob", 0), ("root", 2 if owner == "root" else 1)):
+        with using_access(access_of_user(people[name])):
+            assert Span.objects.count() == count, "the own ingest, and what is of no thread"
+    with using_access(access_of_user(ada).of_thread(thread.pk)):
+        assert Span.objects.filter(trace_id="a" * 32).exists()
+    events = AuditEvent.objects.filter(collection_name=own.name)
+    assert [event.action for event in events].count("document.upload") == 1
+    assert "bridge" not in json.dumps(list(events.values("subject_name", "message", "before", "after")))
     shown = [thread.get_absolute_url(), f"/runs/{run.pk}/", page]
     assert [finds(ada, address) for address in shown] == [True] * 3
     assert [finds(people[other], address) for address in shown] == [False] * 3
@@ -269,6 +292,7 @@ def test_a_file_of_a_thread_is_found_by_its_questions_alone_and_goes_with_it(
     lists = ["", "uploads/", f"playground/?q={ZEPHYR}", "trash/", "folders/", "outliers/"]
     addresses = [f"/collections/{own.name}/{each}" for each in lists]
     addresses += [f"/chat/?collection={own.name}", f"/go/?q={ZEPHYR}", "/go/?q=bridge", "/activity/", "/"]
+    addresses += [f"/admin/{each}/" for each in NAMED_IN_ADMIN] + ["/traces/", "/audit/", "/audit/download/"]
     assert [each for each in addresses for user in people.values() if finds(user, each)] == []
 
     for key in (NewKey("all"), NewKey("own", acts_as=owner)):
@@ -293,6 +317,7 @@ def test_a_file_of_a_thread_is_found_by_its_questions_alone_and_goes_with_it(
     for model in (Document, Upload, IngestJob, RetrievedChunk):
         assert not model._default_manager.filter(collection_id=own.pk).exists()
     assert not QueryRun.objects.filter(pk=run.pk).exists()
+    assert [span.trace_id for span in Span.objects.all()] == ["c" * 32]
 
 
 def test_files_go_with_a_thread_whose_runs_are_past_their_retention(

@@ -24,7 +24,9 @@ from django.db.models import QuerySet
 from django.urls import reverse
 from django.utils import timezone
 
+from collections_app.access.context import elevated
 from collections_app.access.mail import can_mail, send_mail
+from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.audit.chain import differing
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
@@ -100,8 +102,9 @@ def rotate_key(row: Webhook, *, actor: services.Actor) -> str:
 def delete_webhook(row: Webhook, *, actor: services.Actor) -> None:
     """Forget a webhook and what was sent and waits to be sent."""
     services.record(actor, [row], services.DELETION, f"webhook to {row.url}")
-    deliveries(row).delete()
-    row.delete()
+    with elevated(Permission.ADMINISTER):
+        deliveries(row).delete()
+        row.delete()
 
 
 def _new_key() -> str:
