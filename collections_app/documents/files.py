@@ -11,6 +11,7 @@ import psycopg
 from django.conf import settings
 from django.db import connection
 
+from collections_app.domain.rows import RowReader
 from collections_app.errors import ServiceError
 from collections_app.jobs.leases import interruptible
 from collections_app.jobs.models import UploadQuerySet
@@ -19,11 +20,7 @@ from ragd import telemetry
 from ragd.readers import ParsedDocument, ParseLimits, parse, stop_server
 
 STORED_FIELDS = ("collection_id", "doc_id", "sha256", "name", "media_type", "size_bytes", "created_at")
-# run for every job; a QuerySet would compile its SQL each time
-SELECT_UPLOAD = """
-SELECT id, collection_id, doc_id, sha256, name, media_type, size_bytes, created_at FROM uploads
-WHERE id = %s AND collection_id = %s
-"""
+_uploads = RowReader(Upload, "u", without="content")
 SELECT_CONTENT = "SELECT content FROM uploads WHERE id = %s"
 SELECT_PIECE = "SELECT substring(content FROM %s FOR %s), octet_length(content) FROM uploads WHERE id = %s"
 PIECE_BYTES = 1 << 23
@@ -115,7 +112,7 @@ def drop_stale_uploads(collection_id: int, doc_id: str, *, keep: int = 0) -> Non
 
 def find_upload(collection: Collection, upload_id: int | None) -> Upload | None:
     """A stored file without its bytes; None when it is gone."""
-    return next(iter(Upload.objects.raw(SELECT_UPLOAD, [upload_id, collection.pk])), None)
+    return _uploads.find("u.id = %(id)s AND u.collection_id = %(of)s", {"id": upload_id, "of": collection.pk})
 
 
 def require_upload(collection: Collection, upload_id: int | None) -> Upload:

@@ -17,20 +17,24 @@ Row = TypeVar("Row", bound=models.Model)
 class RowReader(Generic[Row]):
     """One row of a model, as whoever asks may see it.
 
-    `table` is its name with the alias, `columns` are all of it, `insert` adds one of the parameters of `values`.
+    `table` is its name with the alias, `columns` are all of it but those left out, which are deferred; `insert` adds
+    one of the parameters of `values`, `named` are the fields by their names.
     """
 
-    def __init__(self, model: type[Row], alias: str) -> None:
-        fields: Sequence[models.Field[Any, Any]] = model._meta.concrete_fields
+    def __init__(self, model: type[Row], alias: str, *, without: str = "") -> None:
+        fields: Sequence[models.Field[Any, Any]] = [f for f in model._meta.concrete_fields if f.attname != without]
         name, places = model._meta.db_table, ", ".join(f"%({field.attname})s" for field in fields)
         columns = ", ".join(f'"{field.column}"' for field in fields)
         self.model, self.width, self._fields = model, len(fields), fields
         self.table, self.columns = f'"{name}" {alias}', ", ".join(f'{alias}."{field.column}"' for field in fields)
         self.insert = f'INSERT INTO "{name}" ({columns}) VALUES ({places})'  # noqa: S608  (constants)
+        self.named = {name: field for field in fields for name in (field.attname, field.name)}
         self._names = [field.attname for field in fields]
         self._key = next(place for place, field in enumerate(fields) if field.primary_key)
         self._converters = [
-            (place, convert) for place, field in enumerate(fields) for convert in field.get_db_converters(connection)
+            (place, field.cached_col, convert)
+            for place, field in enumerate(fields)
+            for convert in field.get_db_converters(connection)
         ]
 
     def make(self, values: Sequence[Any]) -> Row | None:
@@ -38,19 +42,38 @@ class RowReader(Generic[Row]):
         if values[self._key] is None:
             return None
         read = list(values)
-        for place, convert in self._converters:
-            read[place] = convert(read[place], None, connection)
+        for place, column, convert in self._converters:
+            read[place] = convert(read[place], column, connection)
         return self.model.from_db(DEFAULT_DB_ALIAS, self._names, read)
 
     def find(self, condition: str, params: Mapping[str, Any]) -> Row | None:
         """The row for which a constant condition over params holds; None where there is none, any of several."""
-        sql = f"SELECT {self.columns} FROM {self.table} WHERE {condition} LIMIT 1"  # noqa: S608  (constants)
-        rows = fetch_all(connection, sql, dict(params))
+        return self.first(f"SELECT {self.columns} FROM {self.table} WHERE {condition} LIMIT 1", params)  # noqa: S608
+
+    def first(self, statement: str, params: Mapping[str, Any]) -> Row | None:
+        """The first row that a statement returns as `columns`."""
+        rows = fetch_all(connection, statement, dict(params))
         return self.make(rows[0]) if rows else None
 
     def values(self, row: Row) -> dict[str, Any]:
         """The parameters of `insert` for a new row."""
         return {field.attname: field.get_db_prep_save(field.pre_save(row, True), connection) for field in self._fields}
+
+    def assign(self, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+        """(what an UPDATE sets for these values by field, its parameters). KeyError for what is no field."""
+        fields = {name: self.named[name] for name in values}
+        text = ", ".join(f'"{field.column}" = %({name})s' for name, field in fields.items())
+        return text, {name: field.get_db_prep_save(values[name], connection) for name, field in fields.items()}
+
+
+_readers: dict[type[models.Model], RowReader[Any]] = {}
+
+
+def reader_of(model: type[Row]) -> RowReader[Row]:
+    """The reader of whole rows, alias "r"."""
+    if model not in _readers:
+        _readers[model] = RowReader(model, "r")
+    return _readers[model]
 
 
 def read_statements(module: str, **values: str) -> dict[str, str]:

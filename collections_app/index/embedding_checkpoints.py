@@ -100,7 +100,12 @@ class ChainedChunks:
 
 
 class EmbeddingCheckpoints(Protocol):
-    """The vectors of consecutive batches of chunks; `first` is the position of a batch's first chunk among all."""
+    """The vectors of consecutive batches of chunks; `first` is the position of a batch's first chunk among all.
+
+    is_resumed: whether another run may have kept some.
+    """
+
+    is_resumed: bool
 
     def find(self) -> dict[int, str]:
         """first -> digest of what is there already."""
@@ -145,7 +150,7 @@ class EmbeddedChunks:
         advance(done) is called after each batch with the chunks that have vectors; what it raises passes through.
         """
         stored, first = self.vectors.find(), 0
-        rescued = self.checkpoints.find() if self.checkpoints else {}
+        rescued = self.checkpoints.find() if self.checkpoints and self.checkpoints.is_resumed else {}
         for batch in _batches(self.chunks, known, batch_size):
             digest = digest_batch(embedder, batch)
             if stored.get(first) != digest:
@@ -300,6 +305,7 @@ class JobCheckpoints:
 
     def __init__(self, job: IngestJob, run: RunningJob) -> None:
         self._collection_id, self._job, self._run = job.collection_id, job.pk, run
+        self.is_resumed = job.attempts > 1
 
     def find(self) -> dict[int, str]:
         return dict(EmbeddedBatch.objects.filter(job=self._job).values_list("first", "digest"))
@@ -333,6 +339,8 @@ class JobCheckpoints:
 
 class SpooledCheckpoints:
     """Kept in memory, from SPOOLED_BYTES on in a file without a name; they go with this object."""
+
+    is_resumed = False
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(SPOOLED_BYTES)  # noqa: SIM115 (lives as long as this object)

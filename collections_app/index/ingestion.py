@@ -9,6 +9,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
@@ -369,7 +370,7 @@ def find_language(collection: Collection, text: str) -> str:
     that hidden ones change nothing."""
     if collection.language != AUTO:
         return detect_language(text)
-    return detect_language(text, own_language_of(connection, collection.pk, collection.index_version))
+    return detect_language(text, partial(own_language_of, connection, collection.pk, collection.index_version))
 
 
 def with_language(chunks: Iterable[Chunk], language: str) -> Iterator[Chunk]:

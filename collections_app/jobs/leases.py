@@ -29,6 +29,9 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
+from collections_app.domain.rows import reader_of
+from ragd.store.store import execute
+
 log = logging.getLogger(__name__)
 
 SIGNAL = signal.SIGUSR2
@@ -38,15 +41,16 @@ WRITE_EVERY_S = 0.5
 # One statement, so that of two processes one gets it; who finds the row held by another transaction takes nothing.
 # Run for every job; a QuerySet would compile its SQL each time.
 CLAIM = """
-UPDATE {table}
+UPDATE {table} r
 SET attempts = attempts + 1, worker = %(owner)s, {heartbeat} = statement_timestamp(),
     lease_until = statement_timestamp() + %(lease)s{assignments}
 WHERE {pk} = (
     SELECT {pk} FROM {table}
     WHERE {pk} = %(pk)s AND (lease_until IS NULL OR lease_until < statement_timestamp()) AND {condition}
     FOR NO KEY UPDATE SKIP LOCKED
-) RETURNING *
+) RETURNING {columns}
 """
+BEAT = "UPDATE {table} r SET {values} WHERE {pk} = %(of)s AND attempts = %(attempt)s AND lease_until IS NOT NULL"
 
 
 class LeasedWork(models.Model):
@@ -154,16 +158,16 @@ def claim(
 
     condition: SQL over the row. assignments: SQL of what is set with it. Both may use the params.
     """
-    table = model._meta
+    table, reader = model._meta, reader_of(model)
     statement = CLAIM.format(
         table=table.db_table,
         pk=table.pk.column,
-        heartbeat=next(field.column for field in table.concrete_fields if field.name == "heartbeat_at"),
+        heartbeat=reader.named["heartbeat_at"].column,
         condition=condition,
         assignments=f", {assignments}" if assignments else "",
+        columns=reader.columns,
     )
-    params |= {"pk": pk, "owner": owner, "lease": lease_length()}
-    work = next(iter(model._default_manager.raw(statement, params)), None)
+    work = reader.first(statement, params | {"pk": pk, "owner": owner, "lease": lease_length()})
     return None if work is None else Lease(work, work.attempts)
 
 
@@ -182,7 +186,14 @@ class Lease(Generic[W]):
 
     def heartbeat(self, **values: Any) -> None:
         """Extend the lease and set these columns. Raises LeaseLostError."""
-        if not self.mine.update(**{"heartbeat_at": Now(), "lease_until": Now() + lease_length(), **values}):
+        table, reader = self.work._meta, reader_of(type(self.work))
+        text, params = reader.assign(values)
+        sets = [f"{reader.named['heartbeat_at'].column} = statement_timestamp()", *([text] if text else [])]
+        if "lease_until" not in values:
+            sets.append("lease_until = statement_timestamp() + %(lease)s")
+        statement = BEAT.format(table=table.db_table, pk=table.pk.column, values=", ".join(sets))
+        params |= {"of": self.work.pk, "attempt": self.attempt, "lease": lease_length()}
+        if not execute(connection, statement, params):
             raise LeaseLostError
 
     def check(self) -> None:

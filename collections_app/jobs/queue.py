@@ -21,6 +21,7 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.domain.formats import MEGABYTE
+from collections_app.domain.rows import reader_of
 from collections_app.errors import ServiceError
 from collections_app.jobs.delivery import enqueue_each
 from collections_app.jobs.leases import cancel
@@ -47,9 +48,6 @@ WITH moved AS (
 )
 SELECT id::text, 1 FROM moved UNION SELECT id::text, lane FROM ingest_jobs WHERE id = ANY(%(ids)s) AND lane > 0
 """
-
-# run for every job; a QuerySet would compile its SQL each time
-SELECT_LIVE = "SELECT * FROM collections WHERE id = %s AND deleted_at IS NULL"
 
 RATE_WINDOW = timedelta(minutes=5)
 WAIT_MIN_S = 5.0
@@ -131,7 +129,7 @@ def jobs_ahead(job: IngestJob) -> int:
 
 def require_collection(job: IngestJob) -> Collection:
     """The job's live collection. Raises UnknownCollection when it was deleted."""
-    record = next(iter(Collection.objects.raw(SELECT_LIVE, [job.collection_id])), None)
+    record = reader_of(Collection).find("r.id = %(id)s AND r.deleted_at IS NULL", {"id": job.collection_id})
     if record is None:
         raise UnknownCollection("the collection was deleted")
     return record

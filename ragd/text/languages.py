@@ -23,7 +23,7 @@ import math
 import re
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -94,11 +94,12 @@ def own_language(counts: Mapping[str, int]) -> str:
     return next((code for code, configuration in CONFIGURATIONS.items() if configuration == name), "")
 
 
-def detect_language(text: str, likely: str = "") -> str:
+def detect_language(text: str, likely: str | Callable[[], str] = "") -> str:
     """The ISO 639-1 code of the language that most of the text is in; "" where nothing says it surely enough.
 
     Looks at four places of 500 characters, spread over the text. likely: the language of what stands beside it, which a
-    text in a script of many languages is in where another one is not clearly more probable. Never raises.
+    text in a script of many languages is in where another one is not clearly more probable; a function is called only
+    where it can decide. Raises nothing of its own.
     """
     sample = _NOISE.sub(" ", _sample(text))
     letters: Counter[str] = Counter()
@@ -126,14 +127,14 @@ def _sample(text: str) -> str:
     return "\n".join(text[place * step : place * step + SAMPLE_CHARS] for place in range(SAMPLES))
 
 
-def _classify(sample: str, likely: str) -> str:
+def _classify(sample: str, likely: str | Callable[[], str]) -> str:
     words = " ".join(sample.split())
     with _lock:
         ranked = _identifier().rank(words)
-    language, confidence = ranked[0]
-    probability = float(dict(ranked).get(likely, 0.0))
-    if probability and math.log(confidence / probability) <= LIKELY_GAP + LIKELY_GAP_PER_CHAR * len(words):
-        return likely
+    (language, confidence), gap = ranked[0], LIKELY_GAP + LIKELY_GAP_PER_CHAR * len(words)
+    close = {name for name, probability in ranked if probability and math.log(confidence / probability) <= gap}
+    if len(close) > 1 and (expected := likely() if callable(likely) else likely) in close:
+        return expected
     return str(language) if confidence >= CONFIDENCE_MIN and _CODE.fullmatch(language) else ""
 
 

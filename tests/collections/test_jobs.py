@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from collections_app.collections.deletion import delete_collection
@@ -39,6 +40,18 @@ def test_a_job_runs_once(notes: Collection) -> None:
     job = upload(notes)
     assert (run_job(job.pk), run_job(job.pk)) == ("succeeded", None)
     assert (reload(job).attempts, Document.objects.get().revision) == (1, 1)
+
+
+def test_a_file_takes_the_same_few_statements_whatever_it_is_cut_into(notes: Collection) -> None:
+    run_job(upload(notes, LONG * 3, "first.txt").pk)
+    counts = []
+    for content in ("some text", LONG * 4):
+        job = upload(notes, content, f"{len(content)}.txt")
+        with CaptureQueriesContext(connection) as seen:
+            assert run_job(job.pk) == "succeeded"
+        assert not any("embedded_batches" in each["sql"] for each in seen)  # there was no run before it
+        counts.append(len([each for each in seen if "length_baked" not in each["sql"]]))
+    assert Chunk.objects.count() > 5 and max(counts) <= 23, counts
 
 
 def test_a_job_that_another_worker_holds_is_left_alone(notes: Collection) -> None:

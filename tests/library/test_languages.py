@@ -204,7 +204,14 @@ def test_documents_of_another_language_change_no_score(
     ],
 )
 def test_a_text_in_doubt_is_in_the_language_of_what_stands_beside_it(text: str, likely: str, expected: str) -> None:
-    assert detect_language(text, likely) == expected
+    asked: list[str] = []
+
+    def look_up() -> str:
+        asked.append(likely)
+        return likely
+
+    assert detect_language(text, likely) == detect_language(text, look_up) == expected
+    assert not asked if expected in ("zh", "") else asked or expected != likely
 
 
 def test_the_language_of_a_collection_is_that_of_most_of_its_open_chunks(connection: Any) -> None:
