@@ -17,7 +17,8 @@ from evaluation_app.golden.api import QuestionState, question_states
 from evaluation_app.golden.schemas import GoldenQuestionOut, GoldenSetOut, QuestionFields
 from evaluation_app.runs import api as runs
 from evaluation_app.runs.schemas import EvaluationItemOut, EvaluationRunDetail, EvaluationRunRequest, ResultQuery
-from retrieval_app.mcp.tools import Tool
+from retrieval_app.mcp.server import mcp_view
+from retrieval_app.mcp.tools import CURATION_TOOLS, READING_TOOLS, Tool
 
 EVALUATE = Permission.EVALUATE
 
@@ -113,3 +114,5 @@ TOOLS = (
         shape=PageOf[EvaluationItemOut],
     ),
 )
+
+view = mcp_view(*READING_TOOLS, *CURATION_TOOLS, *TOOLS)

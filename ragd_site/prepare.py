@@ -8,6 +8,7 @@ the pages answer already.
 from __future__ import annotations
 
 import fcntl
+import gc
 import hashlib
 import os
 import secrets
@@ -42,7 +43,9 @@ SAMPLE_NICENESS = 10  # the sample is loaded beside the pages: they go first
 
 
 def main(arguments: list[str]) -> None:
+    gc.disable()  # as in ragd_site.wsgi
     django.setup()
+    gc.enable()
     if arguments == ["sample"]:
         os.nice(SAMPLE_NICENESS)
         import_string("ragd_site.api.openapi_document").read()

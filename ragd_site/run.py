@@ -21,7 +21,7 @@ from ragd_site import embedded
 from ragd_site.environment import REPOSITORY, Environment, SettingError, local_address, read_environment
 from ragd_site.runtime import accounts
 from ragd_site.runtime.programs import EmbeddedError
-from ragd_site.runtime.supervisor import Child
+from ragd_site.runtime.supervisor import Child, hold_back
 
 READY_TIMEOUT_S = 120.0
 PORT_PATIENCE_S = 15.0
@@ -63,11 +63,13 @@ def serve(environment: Environment, stopping: threading.Event) -> None:
     try:
         if not environment.DATABASE_URL:
             start_database(environment.RAGD_VAR)
+        say("Web server: starting")
+        unprepared = hold_back(environment.RAGD_VAR)
+        children[0].start()  # it loads its modules meanwhile; the worker would take its time
         prepare(variables, stopping)
         if stopping.is_set():
             return
-        say("Web server: starting")
-        children[0].start()  # alone at first: the worker would take its time
+        unprepared.close()
         if wait_until_ready(environment, children[:1], stopping):
             announce(environment, time.monotonic() - began)
             children[1].start()

@@ -5,21 +5,29 @@ from __future__ import annotations
 from allauth.account.decorators import secure_admin_login
 from django.contrib import admin
 from django.contrib.auth.decorators import login_not_required
+from django.http import HttpRequest, HttpResponse
 from django.urls import include, path
+from django.utils.module_loading import import_string
 from django.views.decorators.cache import cache_control
+from django.views.decorators.csrf import csrf_exempt
 from django.views.i18n import JavaScriptCatalog, set_language
 
-from evaluation_app import mcp_tools as evaluating
 from evaluation_app.telemetry.metrics.pages import metrics_page
 from ragd_site.access.middleware import page_not_found
 from ragd_site.api import api_urls
 from ragd_site.operations.branding import brand_file
 from ragd_site.sign_on.views import admin_logout_page, admin_password_page
-from retrieval_app.mcp import tools
-from retrieval_app.mcp.server import mcp_view
 
 # the admin has no way in of its own: all log-ins go through the one page, and a second factor where there is one
 admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
+
+
+@csrf_exempt
+def mcp(request: HttpRequest) -> HttpResponse:
+    """The view of all tools. The SDK is loaded at its first request: it takes an eighth of a start."""
+    answer: HttpResponse = import_string("evaluation_app.mcp_tools.view")(request)
+    return answer
+
 
 handler404 = page_not_found
 urlpatterns = [
@@ -37,9 +45,7 @@ urlpatterns = [
     path("brand/<str:name>", brand_file, name="brand"),
     path("widget.js", brand_file, {"name": "widget.js"}, name="widget"),
     path("metrics", metrics_page, name="metrics"),
-    path(
-        "mcp", login_not_required(mcp_view(*tools.READING_TOOLS, *tools.CURATION_TOOLS, *evaluating.TOOLS)), name="mcp"
-    ),
+    path("mcp", login_not_required(mcp), name="mcp"),
     path("", include("collections_app.urls")),
     path("", include("retrieval_app.urls")),
     path("", include("evaluation_app.urls")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+gc.disable()  # as in ragd_site.wsgi
 IS_SUPERVISED = "RAGD_PROCESS" in os.environ
 os.environ.setdefault("RAGD_PROCESS", "worker")
 
@@ -58,6 +60,8 @@ from ragd_site.operations.erasure.documents import erase_files_of_threads
 from ragd_site.runtime.accounts import start_warnings
 from ragd_site.runtime.supervisor import leave
 
+gc.enable()
+gc.freeze()
 __all__ = ["app"]
 
 logger = logging.getLogger(__name__)

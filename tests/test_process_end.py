@@ -1,12 +1,16 @@
-"""A process that ends at once leaves nothing undone."""
+"""A process that ends at once leaves nothing undone; one that starts early waits for what it needs."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
+
+from ragd_site.runtime.supervisor import wait_until_prepared
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPT = """
@@ -34,3 +38,18 @@ def test_what_was_registered_is_done_and_nothing_is_torn_down(ending: str, statu
         [sys.executable, "-c", SCRIPT + ending], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (status, printed, "")
+
+
+def test_a_web_server_waits_for_the_preparation_beside_it_also_where_that_is_killed(tmp_path: Path) -> None:
+    wait_until_prepared(tmp_path)  # nobody prepares anything
+    hold = "import sys, pathlib; from ragd_site.runtime.supervisor import hold_back; "
+    hold += f"held = hold_back(pathlib.Path({str(tmp_path)!r})); print('held', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", hold], cwd=REPOSITORY, stdin=PIPE, stdout=PIPE) as supervisor:
+        assert supervisor.stdout is not None and supervisor.stdout.readline() == b"held\n"
+        waiting = threading.Thread(target=wait_until_prepared, args=[tmp_path])
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+        supervisor.kill()
+        waiting.join(10)
+        assert not waiting.is_alive()

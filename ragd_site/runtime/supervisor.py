@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import ctypes
+import fcntl
 import os
 import signal
 import subprocess
@@ -16,8 +17,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NoReturn
+from pathlib import Path
+from typing import IO, NoReturn
 
+PREPARE_LOCK = "prepare.lock"
 PR_SET_PDEATHSIG = 1
 FIRST_DELAY_S = 1.0
 LONGEST_DELAY_S = 30.0
@@ -104,6 +107,20 @@ class Child:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         self.process, self.requested_signal = None, None
+
+
+def hold_back(var: Path) -> IO[str]:
+    """A file; until it is closed, or this process has ended, `wait_until_prepared` waits for it."""
+    file = (var / PREPARE_LOCK).open("a")
+    fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+def wait_until_prepared(var: Path) -> None:
+    """Return when the database and the folder are ready. Where no supervisor prepares them, they are."""
+    if (var / PREPARE_LOCK).exists():
+        with (var / PREPARE_LOCK).open() as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
 
 
 def leave(status: int = 0) -> NoReturn:

@@ -12,8 +12,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import urllib3
-from minio import Minio
-from minio.error import InvalidResponseError, MinioException, S3Error
 
 from ragd.errors import InvalidInput
 from ragd.readers.fetching.addresses import FetchError, Guard, too_large
@@ -91,6 +89,8 @@ class Bucket:
     def __init__(
         self, endpoint: str, name: str, *, guard: Guard | None, keys: BucketKeys, region: str, timeout_s: float
     ) -> None:
+        from minio import Minio  # most servers never open a bucket
+
         self.endpoint, self.name, self.timeout_s = endpoint, name, timeout_s
         parts = urlsplit(endpoint)
         pool = self.pool_class(
@@ -169,6 +169,8 @@ class Bucket:
     @contextmanager
     def _told(self, key: str = "") -> Iterator[None]:
         """Whatever the client raises, as a FetchError that says what to do."""
+        from minio.error import InvalidResponseError, MinioException, S3Error
+
         at = f"the bucket {self.name!r} at {self.endpoint}"
         try:
             yield
