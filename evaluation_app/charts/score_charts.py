@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
 
 import numpy as np
+from django.utils.translation import gettext
 
 from evaluation_app.charts.axes import AxisWord, Scale, axis_words, line_path, percent, rounded
 from evaluation_app.charts.series_charts import log_scale, plain_scale
@@ -246,13 +247,17 @@ def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: floa
 
 
 def spell_interval(low: float | None, high: float | None) -> str:
-    return "–" if low is None or high is None else f"{format_value(low)} to {format_value(high)}"
+    if low is None or high is None:
+        return "–"
+    return gettext("%(low)s to %(high)s") % {"low": format_value(low), "high": format_value(high)}
 
 
 def _dot(measure: Measure, point: TrendPoint, x: float, scale: Scale, *, is_last: bool) -> Dot:
     value = point.value or 0.0
     interval = spell_interval(point.low, point.high)
-    summary = f"{point.title}: {format_value(value)}" + ("" if interval == "–" else f", 95 % interval {interval}")
+    summary = f"{point.title}: {format_value(value)}"
+    if interval != "–":
+        summary += ", " + gettext("95 %% interval %(interval)s") % {"interval": interval}
     return Dot(
         x=x,
         y=scale.y(value),

@@ -36,8 +36,8 @@ SHOWN_MOST = 3
 TITLES = {
     "recall": gettext_lazy("Recall: share of expected results that are retrieved"),
     "hit": gettext_lazy("Hit rate: any expected result retrieved"),
-    "mrr": "MRR: reciprocal rank of the first expected result",
-    "map": "MAP: mean average precision",
+    "mrr": gettext_lazy("MRR: reciprocal rank of the first expected result"),
+    "map": gettext_lazy("MAP: mean average precision"),
     "ndcg": gettext_lazy("nDCG: normalized discounted cumulative gain"),
     "precision": gettext_lazy("Precision: share of results that are expected"),
 }

@@ -106,7 +106,7 @@ class EvaluationRun(LeasedWork):
         ]
 
     def __str__(self) -> str:
-        return self.name or f"{self.set_name} at {self.created_at:%Y-%m-%d %H:%M}"
+        return self.name or f"{self.set_name}, {self.created_at:%Y-%m-%d %H:%M}"
 
     def get_absolute_url(self) -> str:
         return reverse("evaluation:evaluation-run", args=[self.pk])

@@ -12,8 +12,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
-from collections_app.templatetags.interface import icon
-from evaluation_app.charts.score_charts import bounds_of, coverage_parts, format_value, spell_interval
+from collections_app.templatetags.interface import icon, localized
+from evaluation_app.charts import score_charts
+from evaluation_app.charts.score_charts import bounds_of, coverage_parts
 from evaluation_app.curation.pages import describe_gate
 from evaluation_app.measures.catalogue import MEASURES, Measure
 from evaluation_app.measures.scores import Mean, Score
@@ -47,10 +48,9 @@ def measure_title(name: str) -> str:
     return f"{gettext(MEASURES[kind].title)}{at}{cut}" if kind in MEASURES else name
 
 
-@register.filter
-def score_text(value: float | None) -> str:
-    """Two digits after the point, an en dash for None: see `score_charts.format_value`."""
-    return format_value(value)
+# two digits after the point, as the language writes them, an en dash for None
+format_value, spell_interval = localized(score_charts.format_value), localized(score_charts.spell_interval)
+register.filter("score_text", format_value)
 
 
 @register.filter
@@ -157,7 +157,7 @@ def score_value(score: Score | None, measure: Measure) -> SafeString:
         return format_html(
             '<span class="score-value" data-band="{}">{}{}{}</span>', result, sign, format_value(score.value), word
         )
-    symbol, word = ("cross", "error") if score.state == "error" else ("minus", "unscorable")
+    symbol, word = ("cross", gettext("error")) if score.state == "error" else ("minus", gettext("unscorable"))
     return format_html(
         '<span class="score-value" data-state="{}" title="{}">{}<span class="sr-only">{}: {}</span></span>',
         score.state,
@@ -174,15 +174,13 @@ def change_chip(figure: Figure) -> SafeString:
     if figure.change is None:
         return SafeString("")
     if figure.is_better is None:
-        return SafeString('<span class="muted small nowrap">unchanged</span>')
+        return format_html('<span class="muted small nowrap">{}</span>', gettext("unchanged"))
     symbol = "up" if figure.change > 0 else "down"
-    tone, word = ("good", "better") if figure.is_better else ("bad", "worse")
+    tone, word = ("good", gettext("better")) if figure.is_better else ("bad", gettext("worse"))
     return format_html(
-        '<span class="chip" data-tone="{}" title="{} than the baseline, {}">{}{}'
-        '<span class="sr-only"> {}</span></span>',
+        '<span class="chip" data-tone="{}" title="{}">{}{}<span class="sr-only"> {}</span></span>',
         tone,
-        word,
-        format_value(figure.base),
+        gettext("%(word)s than the baseline, %(base)s") % {"word": word, "base": format_value(figure.base)},
         icon(symbol),
         format_value(abs(figure.change)),
         word,
@@ -196,7 +194,8 @@ def dot_interval(figure: Figure) -> SafeString:
         return SafeString("")
     summary = f"{figure.measure.title} {format_value(figure.value)}"
     if figure.low is not None:
-        summary += f", 95 % interval {spell_interval(figure.low, figure.high)}"
+        interval = gettext("95 %% interval %(interval)s") % {"interval": spell_interval(figure.low, figure.high)}
+        summary += f", {interval}"
     ends = format_html_join(
         "",
         '<line class="bound" data-bound="{}" x1="{}%" x2="{}%" y1="3" y2="17"/>',
