@@ -41,14 +41,15 @@ def enqueue_each(
 
 def send(task_name: str, calls: Sequence[Sequence[str]], *, queue: str | None = None, delay_s: float = 0) -> None:
     """Send them now; what the broker does not take is logged. Raises KeyError for a task that is not registered."""
-    task = _find_task(task_name)
-    for number, args in enumerate(calls):
-        try:
-            task.apply_async(args, countdown=delay_s or None, queue=queue)
-        except Exception:  # every transport has errors of its own
-            left = len(calls) - number
-            log.exception("%d of %d messages of %s were not sent; maintenance sends them", left, len(calls), task_name)
-            return
+    task, sent = _find_task(task_name), 0
+    try:
+        with current_app.producer_or_acquire() as producer:  # one for all: whether the broker is there is asked once
+            for args in calls:
+                task.apply_async(args, countdown=delay_s or None, queue=queue, producer=producer)
+                sent += 1
+    except Exception:  # every transport has errors of its own
+        left = len(calls) - sent
+        log.exception("%d of %d messages of %s were not sent; maintenance sends them", left, len(calls), task_name)
 
 
 def _find_task(task_name: str) -> Task:

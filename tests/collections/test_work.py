@@ -173,12 +173,15 @@ def test_a_message_goes_out_by_the_name_of_its_task_after_the_commit(
 
 def test_a_broker_that_fails_is_asked_no_more_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
+    producers = set()
 
-    def refuse(args: Any, **options: Any) -> None:
+    def refuse(args: Any, *, producer: Any, **options: Any) -> None:
         asked.append((args, options))
+        producers.add(producer)
         if len(asked) == 2:
             raise ConnectionError("down")
 
     monkeypatch.setattr(current_app.tasks[TASK], "apply_async", refuse)
     delivery.send(TASK, [("1",), ("2",), ("3",)], queue="ragd_bulk", delay_s=2)
     assert asked == [((number,), {"countdown": 2, "queue": "ragd_bulk"}) for number in ("1", "2")]
+    assert len(producers) == 1  # one asks for all whether the broker is there
