@@ -14,12 +14,10 @@ from collections_app.collections.deletion import record_deletion
 from collections_app.documents.services import drop_orphans, drop_unneeded_uploads, reindex_documents
 from collections_app.index.services import cancel_index_version, drop_index_version
 from collections_app.jobs.recovery import (
-    cancel_batch,
-    cancel_collection_jobs,
     cancel_job,
-    retry_batch,
-    retry_collection_jobs,
+    cancel_jobs,
     retry_job,
+    retry_jobs,
 )
 from collections_app.models import (
     ApiKey,
@@ -70,12 +68,12 @@ TABLE: dict[type[Model], Listing] = {
             ),
             row_action(
                 "Retry what failed in the selected collections",
-                lambda row, user: retry_collection_jobs(row, actor=user), "queued again",
+                lambda row, user: retry_jobs(row, actor=user), "queued again",
                 name="retry_failed", noun="job",
             ),
             row_action(
                 "Cancel every job of the selected collections",
-                lambda row, user: cancel_collection_jobs(row, actor=user), "cancelled", name="cancel_jobs", noun="job",
+                lambda row, user: cancel_jobs(row, actor=user), "cancelled", name="cancel_jobs", noun="job",
             ),
             row_action(
                 "Delete the selected collections with everything in them",
@@ -157,11 +155,11 @@ TABLE: dict[type[Model], Listing] = {
         page=lambda row: reverse("collections:batch", args=[row.collection.name, row.pk]),
         actions=(
             row_action(
-                "Retry what failed of the selected batches", lambda row, user: retry_batch(row, actor=user),
+                "Retry what failed of the selected batches", lambda row, user: retry_jobs(row, actor=user),
                 "queued again", name="retry_failed", noun="job",
             ),
             row_action(
-                "Cancel what is left of the selected batches", lambda row, user: cancel_batch(row, actor=user),
+                "Cancel what is left of the selected batches", lambda row, user: cancel_jobs(row, actor=user),
                 "cancelled", name="cancel", noun="job",
             ),
         ),

@@ -21,12 +21,10 @@ from collections_app.jobs.batches import BatchProgress, batch_progress
 from collections_app.jobs.models import IngestJobQuerySet
 from collections_app.jobs.queue import QueueState, jobs_ahead, queue_state
 from collections_app.jobs.recovery import (
-    cancel_batch,
-    cancel_collection_jobs,
     cancel_job,
-    retry_batch,
-    retry_collection_jobs,
+    cancel_jobs,
     retry_job,
+    retry_jobs,
 )
 from collections_app.models import IngestBatch, IngestJob
 from ragd.errors import InvalidInput
@@ -183,10 +181,8 @@ def change_jobs(
     if job is not None:
         (cancel_job if ends else retry_job)(_find_job(request, job), actor=key)
         return {"jobs": 1}
-    if batch is not None:
-        return {"jobs": (cancel_batch if ends else retry_batch)(_find_batch(request, batch), actor=key)}
-    target = find_collection(request, collection or "")
-    return {"jobs": (cancel_collection_jobs if ends else retry_collection_jobs)(target, actor=key)}
+    whole = find_collection(request, collection or "") if batch is None else _find_batch(request, batch)
+    return {"jobs": (cancel_jobs if ends else retry_jobs)(whole, actor=key)}
 
 
 @router.get("/queue", operation_id="queue", response=QueueState)

@@ -148,26 +148,27 @@ def retry_job(job: IngestJob, *, actor: services.Actor = None) -> IngestJob:
     return current
 
 
-def retry_batch(batch: IngestBatch, *, actor: services.Actor = None) -> int:
-    """Queue again what failed of a batch, and nothing else; returns how many. ServiceError 429 when that is too many.
+def retry_jobs(whole: IngestBatch | Collection, *, actor: services.Actor = None) -> int:
+    """Queue again what failed of a batch or a collection, and nothing else; returns how many. ServiceError 429 when
+    that is too many.
 
     What failed for good (`can_succeed`), was quarantined or cancelled, or whose document is under way by another job,
     stays as it is.
     """
-    require(Permission.WRITE, batch.collection_id)
-    retried = _retry_failed(IngestJob.objects.filter(batch=batch))
+    collection_id, jobs, _ = _parts_of(whole)
+    require(Permission.WRITE, collection_id)
+    retried = _retry_failed(jobs)
     if retried:
-        services.record(actor, [batch], services.CHANGE, f"retried {retried} failed jobs")
+        services.record(actor, [whole], services.CHANGE, f"retried {retried} failed jobs")
     return retried
 
 
-def retry_collection_jobs(collection: Collection, *, actor: services.Actor = None) -> int:
-    """The same for all documents of a collection."""
-    require(Permission.WRITE, collection.pk)
-    retried = _retry_failed(IngestJob.objects.filter(collection=collection))
-    if retried:
-        services.record(actor, [collection], services.CHANGE, f"retried {retried} failed jobs")
-    return retried
+def _parts_of(whole: IngestBatch | Collection) -> tuple[int, IngestJobQuerySet, QuerySet[IngestBatch]]:
+    """(the id of the collection, the jobs, the batches)"""
+    if isinstance(whole, IngestBatch):
+        return whole.collection_id, IngestJob.objects.filter(batch=whole), IngestBatch.objects.filter(pk=whole.pk)
+    own = {"collection": whole}
+    return whole.pk, IngestJob.objects.filter(**own), IngestBatch.objects.filter(**own)
 
 
 def _retry_failed(jobs: IngestJobQuerySet) -> int:
@@ -273,26 +274,17 @@ def cancel_job(job: IngestJob, *, actor: services.Actor = None) -> IngestJob:
     return job
 
 
-def cancel_batch(batch: IngestBatch, *, actor: services.Actor = None) -> int:
-    """End every job of a batch that waits or runs, and take no more into it; returns how many."""
-    require(Permission.WRITE, batch.collection_id)
+def cancel_jobs(whole: IngestBatch | Collection, *, actor: services.Actor = None) -> int:
+    """End every job of a batch or a collection that waits or runs, index builds included, and take no more into its
+    batches; returns how many."""
+    collection_id, jobs, batches = _parts_of(whole)
+    require(Permission.WRITE, collection_id)
     with transaction.atomic():
-        IngestBatch.objects.filter(pk=batch.pk, open=True).update(open=False)
-        ended = _end(IngestJob.objects.active().filter(batch=batch), actor)
+        batches.filter(open=True).update(open=False)
+        ended = _end(jobs.active(), actor)
         if ended:
-            services.record(actor, [batch], services.CHANGE, f"cancelled {ended} jobs")
-    return ended
-
-
-def cancel_collection_jobs(collection: Collection, *, actor: services.Actor = None) -> int:
-    """End every job of a collection that waits or runs, index builds included; returns how many."""
-    require(Permission.WRITE, collection.pk)
-    with transaction.atomic():
-        IngestBatch.objects.filter(collection=collection, open=True).update(open=False)
-        ended = _end(IngestJob.objects.active().filter(collection=collection), actor)
-        if ended:
-            settle_index_versions(collection.pk)
-            services.record(actor, [collection], services.CHANGE, f"cancelled {ended} jobs")
+            settle_index_versions(collection_id)
+            services.record(actor, [whole], services.CHANGE, f"cancelled {ended} jobs")
     return ended
 
 

@@ -32,13 +32,11 @@ from collections_app.jobs.batches import batch_jobs, batch_progress, find_batche
 from collections_app.jobs.models import ACTIVE_STATES, TROUBLED_STATES
 from collections_app.jobs.queue import jobs_ahead
 from collections_app.jobs.recovery import (
-    cancel_batch,
-    cancel_collection_jobs,
     cancel_job,
+    cancel_jobs,
     lasting_errors,
-    retry_batch,
-    retry_collection_jobs,
     retry_job,
+    retry_jobs,
 )
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
 from collections_app.uploads.replacements import dismiss_job, replace_file, unlock_file
@@ -58,6 +56,7 @@ VIEWS = (
     ("cancelled", gettext_lazy("Cancelled")),
 )
 BATCHES_PER_PAGE = 20
+WHOLE_ACTS = {"retry": retry_jobs, "cancel": cancel_jobs}  # of a batch, of a collection
 CHANGED = {
     "retry": gettext_lazy("%(jobs)s queued for retry."),
     "cancel": gettext_lazy("%(jobs)s cancelled."),
@@ -115,9 +114,8 @@ def uploads(request: PageRequest, name: str) -> HttpResponse:
     do=cancel all that waits and runs."""
     collection = find_collection(name)
     if request.method == "POST":
-        acts = {"retry": retry_collection_jobs, "cancel": cancel_collection_jobs}
         back = reverse("collections:uploads", args=[name])
-        return run_action(request, changing(acts, collection, actor=request.user), back)
+        return run_action(request, changing(WHOLE_ACTS, collection, actor=request.user), back)
     state = request.GET.get("state", "")
     state = state if state in dict(VIEWS) else ""
     context: dict[str, Any] = {"collection": collection, "tab": "uploads", "view": state, "views": VIEWS}
@@ -202,9 +200,8 @@ def batch(request: PageRequest, name: str, batch_id: uuid.UUID) -> HttpResponse:
     collection = find_collection(name)
     result = get_object_or_404(IngestBatch, collection=collection, pk=batch_id)
     if request.method == "POST":
-        acts = {"retry": retry_batch, "cancel": cancel_batch}
         back = reverse("collections:batch", args=[name, batch_id])
-        return run_action(request, changing(acts, result, actor=request.user), back)
+        return run_action(request, changing(WHOLE_ACTS, result, actor=request.user), back)
     (progress,) = batch_progress([result])
     jobs = batch_jobs(result)
     unpacked = Q(kind=IngestJob.Kind.ARCHIVE, state=IngestJob.State.SUCCEEDED)

@@ -19,7 +19,7 @@ from collections_app.jobs.batches import BatchProgress, batch_progress
 from collections_app.jobs.maintenance import MAINTENANCE_REPORT
 from collections_app.jobs.models import IngestJobQuerySet
 from collections_app.jobs.queue import QueueState, queue_state
-from collections_app.jobs.recovery import can_succeed, retry_collection_jobs
+from collections_app.jobs.recovery import can_succeed, retry_jobs
 from collections_app.models import Collection, IndexVersion, IngestBatch, IngestJob, Report, WorkerHeartbeat
 from evaluation_app.models import GoldenSet, Span, SpanWriter
 from ragd.store.placement import ask_nodes, bytes_on_nodes, count_nodes
@@ -199,7 +199,7 @@ def retry_all_failed(actor: Actor) -> int:
     """What failed in any collection, one job per document; returns how many. ServiceError 429 when that is too many."""
     names = can_succeed(IngestJob.objects.all()).order_by().values("collection").distinct()
     records = Collection.objects.live().filter(pk__in=names).by_name()
-    return sum(retry_collection_jobs(collection, actor=actor) for collection in records)
+    return sum(retry_jobs(collection, actor=actor) for collection in records)
 
 
 @dataclass(frozen=True, slots=True)

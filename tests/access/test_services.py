@@ -14,7 +14,7 @@ from collections_app.collections.deletion import delete_collection
 from collections_app.collections.services import update_collection
 from collections_app.documents.edits import edit_document, roll_back
 from collections_app.documents.services import change_state, delete_documents, reindex_documents
-from collections_app.jobs.recovery import cancel_collection_jobs, cancel_job, retry_collection_jobs, retry_job
+from collections_app.jobs.recovery import cancel_job, cancel_jobs, retry_job, retry_jobs
 from evaluation_app.golden.edits import delete_questions
 from evaluation_app.golden.sets import delete_set, update_set
 from evaluation_app.runs.lifecycle import delete_run
@@ -40,8 +40,8 @@ def changes(house: House) -> dict[str, list[Callable[[], Any]]]:
             lambda: set_chunk_enabled(own, doc_id, 0, enabled=False),
             lambda: cancel_job(place.job),
             lambda: retry_job(place.job),
-            lambda: retry_collection_jobs(own),
-            lambda: cancel_collection_jobs(own),
+            lambda: retry_jobs(own),
+            lambda: cancel_jobs(own),
             lambda: delete_plan(own, "x"),
         ],
         "evaluate": [

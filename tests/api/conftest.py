@@ -82,3 +82,12 @@ def committed(transactional_db: None) -> Iterator[None]:
     for collection in Collection.objects.all():
         purge_collection(collection)
     ApiKey.objects.all().delete()
+
+
+@pytest.fixture
+def kept_house(transactional_db: None) -> Iterator[Any]:
+    """The house, really committed."""
+    from tests.retrieval.corpus import kept, make_collection
+
+    with kept(make_collection()) as collection:
+        yield collection

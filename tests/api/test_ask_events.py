@@ -23,7 +23,7 @@ from retrieval_app.models import QueryRun
 from retrieval_app.search.schemas import AskResponse, SearchResponse
 from tests.fakes.faults import Fault, cut_short, failing
 from tests.fakes.openai_server import OpenAIServer, openai_server
-from tests.retrieval.corpus import bearer, kept, make_collection, post
+from tests.retrieval.corpus import bearer, post
 from tests.shapes import check_shape
 
 __all__ = ["openai_server"]
@@ -38,9 +38,8 @@ Event = tuple[str, Any]
 
 
 @pytest.fixture
-def house(transactional_db: None) -> Iterator[Collection]:
-    with kept(make_collection()) as collection:
-        yield collection
+def house(kept_house: Collection) -> Collection:
+    return kept_house
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ragd.types import canonical_json
 from retrieval_app.chat.api import ChatCompletion, ChatModels, OpenAIErrorAnswer
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
-from tests.retrieval.corpus import bearer, get, kept, make_collection, post
+from tests.retrieval.corpus import bearer, get, make_collection, post
 from tests.shapes import check_shape
 
 __all__ = ["openai_server"]
@@ -26,12 +26,6 @@ QUESTION = "What must be done before the pump is cleaned?"
 ASKED = [{"role": "user", "content": QUESTION}]
 QUOTED = "Before the pump is cleaned, it must be switched off and locked with the red key."
 VOLATILE = ("run_id", "timings_ms", "trace_id")
-
-
-@pytest.fixture
-def kept_house(transactional_db: None) -> Iterator[Collection]:
-    with kept(make_collection()) as collection:
-        yield collection
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -25,7 +25,7 @@ from retrieval_app.mcp import tools as curation
 from retrieval_app.mcp import tools as reading
 from retrieval_app.mcp.tools import inline_schema
 from retrieval_app.models import QueryRun
-from tests.retrieval.corpus import bearer, get, kept, make_collection, post
+from tests.retrieval.corpus import bearer, get, make_collection, post
 
 TOOLS = ["search", "fetch", "collections-search", "collections-ask", "documents-get", "collections-list"]
 SEARCH = {"collection": "house", "query": "how is the pump cleaned", "k": 3}
@@ -293,12 +293,6 @@ async def with_sdk(url: str, headers: Mapping[str, str], mode: str, use: Callabl
         McpClient(streamable_http_client(url, http_client=http), mode=mode) as client,
     ):
         return await use(client)
-
-
-@pytest.fixture
-def kept_house(transactional_db: None) -> Iterator[Collection]:
-    with kept(make_collection()) as collection:
-        yield collection
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy", "2026-07-28"])

@@ -13,11 +13,9 @@ from collections_app.jobs.batches import BatchProgress, batch_jobs, batch_progre
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.queue import QueueState, check_queue, queue_state
 from collections_app.jobs.recovery import (
-    cancel_batch,
-    cancel_collection_jobs,
-    retry_batch,
-    retry_collection_jobs,
+    cancel_jobs,
     retry_job,
+    retry_jobs,
 )
 from collections_app.models import Collection, IngestBatch, IngestJob, Upload, WorkerHeartbeat
 from collections_app.uploads.services import submit_uploads
@@ -113,25 +111,25 @@ def test_failed_documents_come_first(notes: Collection) -> None:
 
 def test_cancelling_a_batch_leaves_what_has_ended_and_other_batches(notes: Collection) -> None:
     batch, other = make_batch(notes, "sqrf", open=True), make_batch(notes, "q")
-    assert cancel_batch(batch) == 2
+    assert cancel_jobs(batch) == 2
     assert sorted(IngestJob.objects.filter(batch=batch).values_list("state", flat=True)) == [
         "cancelled", "cancelled", "failed", "succeeded",
     ]  # fmt: skip
     assert not IngestBatch.objects.get(pk=batch.pk).open
-    assert cancel_batch(batch) == 0
-    assert cancel_collection_jobs(notes) == 1
+    assert cancel_jobs(batch) == 0
+    assert cancel_jobs(notes) == 1
     assert progress_of(other).status == "cancelled"
 
 
 def test_retrying_a_batch_takes_what_failed_and_nothing_else(notes: Collection) -> None:
     batch, other = make_batch(notes, "sffcxq"), make_batch(notes, "f")
     IngestJob.objects.filter(batch=other).update(doc_id="z")
-    assert retry_batch(batch) == 2
+    assert retry_jobs(batch) == 2
     assert sorted(IngestJob.objects.filter(batch=batch).values_list("state", flat=True)) == [
         "cancelled", "quarantined", "queued", "queued", "queued", "succeeded",
     ]  # fmt: skip
-    assert retry_batch(batch) == 0
-    assert retry_collection_jobs(notes) == 1
+    assert retry_jobs(batch) == 0
+    assert retry_jobs(notes) == 1
     quarantined = IngestJob.objects.get(state="quarantined")
     assert retry_job(quarantined).state == "queued"
 
@@ -139,17 +137,17 @@ def test_retrying_a_batch_takes_what_failed_and_nothing_else(notes: Collection) 
 def test_an_old_failure_of_a_document_that_came_again_is_not_retried(notes: Collection) -> None:
     make_batch(notes, "f")
     make_batch(notes, "s")  # the same doc_id
-    assert retry_collection_jobs(notes) == 0
+    assert retry_jobs(notes) == 0
     make_batch(notes, "f")
     make_batch(notes, "f")
-    assert retry_collection_jobs(notes) == 1
+    assert retry_jobs(notes) == 1
 
 
 def test_retrying_more_than_may_wait_is_refused(notes: Collection, settings: Any) -> None:
     settings.RAGD_QUEUE_MAX_JOBS = 1
     batch = make_batch(notes, "ff")
     with refuses("queue_full", None, "RAGD_QUEUE_MAX_JOBS"):
-        retry_batch(batch)
+        retry_jobs(batch)
     assert IngestJob.objects.filter(state="failed").count() == 2
 
 

@@ -26,7 +26,7 @@ from collections_app.jobs.maintenance import (
     drop_orphan_uploads,
     forget_sessions,
 )
-from collections_app.jobs.recovery import retry_collection_jobs
+from collections_app.jobs.recovery import retry_jobs
 from collections_app.models import Collection, Document, FetchedSource, IngestJob, Upload
 from collections_app.uploads.services import find_batch, open_batch, submit_uploads
 from ragd.readers.fetching import FetchError
@@ -87,7 +87,7 @@ def test_retrying_many_asks_no_more_than_retrying_one(notes: Collection) -> None
         submit_uploads(notes, [SimpleUploadedFile(name, name.encode()) for name in names])
         IngestJob.objects.update(state="failed")
         with CaptureQueriesContext(connection) as asked:
-            assert retry_collection_jobs(notes) == count
+            assert retry_jobs(notes) == count
         IngestJob.objects.all().delete()
         return len(asked)
 

@@ -214,14 +214,6 @@ def test_the_environment_goes_first(settings: Any, admin_user: User) -> None:
     assert (refused.value.status, ServerSetting.objects.get().value) == (409, 7)
 
 
-@pytest.mark.parametrize("value", [-1, 36_501])
-def test_a_number_out_of_bounds_is_refused(value: int, settings: Any, admin_user: User) -> None:
-    state_nothing(settings)
-    with using_access(SYSTEM), pytest.raises(InvalidInput) as refused:
-        set_period("runs_days", value, actor=admin_user)
-    assert refused.value.field == "value" and not ServerSetting.objects.exists()
-
-
 def test_who_does_not_administer_everything_sets_nothing(settings: Any, admin_user: User) -> None:
     state_nothing(settings)
     curator = Access(everywhere=GIVEN["curator"], collections={1: GIVEN["administrator"]})

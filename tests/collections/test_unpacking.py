@@ -19,7 +19,7 @@ from collections_app.documents.document_tree import attachments_of, with_attachm
 from collections_app.documents.services import delete_documents
 from collections_app.jobs.attempts import JobProgress
 from collections_app.jobs.dispatch import run_job
-from collections_app.jobs.recovery import cancel_batch
+from collections_app.jobs.recovery import cancel_jobs
 from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.uploads import archives
 from collections_app.uploads.archives import preview_uploads
@@ -155,7 +155,7 @@ def test_members_that_are_made_while_their_batch_is_cancelled_are_cancelled_too(
     batch, hold = outcome.batch, JobProgress.hold
 
     def cancel() -> None:
-        cancel_batch(batch)
+        cancel_jobs(batch)
         connection.close()
 
     canceller = threading.Thread(target=cancel)
