@@ -1,12 +1,12 @@
 """Answers that quote: is the gold text in the first quotation, in the answer, and what is refused; in eight languages.
 
 python -m benchmarks.bench_answering [--split tune] [--fit] [language ...]. A line of `answer_questions.jsonl` is a
-paragraph with questions and gold spans, split by document. en, de, es, ru, hi were written for this, in parallel (CC0);
-zh is from CMRC 2018 (CC BY-SA 4.0), ja from JaQuAD (CC BY-SA 3.0), ar from ARCD (MIT, text of Wikipedia). Each question
-is asked as it is, and with its paragraph left out, which must be refused. small: the paragraphs of a language; large:
-beside the pages of `benchmarks.multilingual`. English is searched hybrid, the others by keywords alone. --fit prints
-the weights of `retrieval_app/answers/quoting.toml` as the tune split gives them; those in use were also fitted on 480
-questions over other documents of CMRC, JaQuAD, ARCD and TQuAD, on half of RAGBench's hagrid and 200 of its hotpotqa.
+paragraph with questions and gold spans, split by document. The test split and en, de, es, ru, hi were written for this,
+in parallel (CC0); zh to tune is from CMRC 2018 (CC BY-SA 4.0), ja from JaQuAD (CC BY-SA 3.0), ar from ARCD (MIT).
+Each question is asked as it is, and with its paragraph left out, which must be refused. small: the paragraphs of a
+language; large: beside the pages of `benchmarks.multilingual`. English is searched hybrid, the others by keywords
+alone. --fit prints the weights of `retrieval_app/answers/quoting.toml` as the tune split gives them; those in use were
+fitted on half of it and on 480 questions of CMRC, JaQuAD, ARCD and TQuAD, half of RAGBench's hagrid, 200 of hotpotqa.
 """
 
 from __future__ import annotations

@@ -82,12 +82,7 @@ class Logistic:
 
 
 def fit_logistic(
-    names: Sequence[str],
-    table: Numbers,
-    labels: npt.ArrayLike,
-    *,
-    ridge: float,
-    weights: npt.ArrayLike | None = None,
+    names: Sequence[str], table: Numbers, labels: npt.ArrayLike, *, ridge: float, weights: npt.ArrayLike | None = None
 ) -> Logistic:
     """The coefficients that minimise (weighted log loss summed over rows) + ridge / 2 * (their squares, standardised).
 

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 
 from collections_app.domain.quantities import is_german
 from evaluation_app.measures.trace import Sentence
-from retrieval_app.answers.contradictions import (
-    Contradiction,
-    Kind,
-    changed_words,
-    find_contradictions,
-    unstated,
-)
+from retrieval_app.answers.contradictions import Contradiction, Kind, changed_words, find_contradictions, unstated
 from retrieval_app.answers.readings import Reading, are_equal, read, share_held
 
 NEAREST = 3  # sentences of the context that one of the answer is compared with

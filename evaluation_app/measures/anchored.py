@@ -133,12 +133,7 @@ def _tune(said: Numbers, known: Numbers) -> float:
 def _student_quantile(share: float, freedom: float) -> float:
     """Of Student's t, by its expansion around the normal quantile (Abramowitz and Stegun 26.7.5): 0.1 % off at 7."""
     z = NormalDist().inv_cdf(share)
-    terms = (
-        z,
-        (z**3 + z) / 4,
-        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
-        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
-    )
+    terms = (z, (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
     return math.fsum(term / freedom**power for power, term in enumerate(terms))
 
 

@@ -82,10 +82,7 @@ def _dcg(grades: Sequence[float]) -> float:
 
 
 def _measure(
-    ranking: Sequence[str],
-    relevant: Relevant,
-    k: int,
-    compute: Callable[[Sequence[float], Sequence[float]], float],
+    ranking: Sequence[str], relevant: Relevant, k: int, compute: Callable[[Sequence[float], Sequence[float]], float]
 ) -> Score:
     """compute: (grades of the first k, grades of all relevant ids) -> the value."""
     if k < 1:

@@ -76,11 +76,7 @@ class Draws:
 
 
 def bootstrap_mean(
-    values: Sequence[float],
-    *,
-    weights: Sequence[float] | None = None,
-    level: float = LEVEL,
-    draws: Draws | None = None,
+    values: Sequence[float], *, weights: Sequence[float] | None = None, level: float = LEVEL, draws: Draws | None = None
 ) -> Interval | None:
     """The mean of the values and the interval of the means of as many drawn with replacement. None for no value.
 

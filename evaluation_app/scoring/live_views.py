@@ -183,10 +183,7 @@ class SamplingForm(forms.Form):
         help_text=gettext_lazy("Sampled by query run ID."),
     )
     per_day = forms.IntegerField(
-        label=gettext_lazy("Daily limit"),
-        min_value=1,
-        max_value=PER_DAY_MAX,
-        help_text=gettext_lazy("Per day (UTC)."),
+        label=gettext_lazy("Daily limit"), min_value=1, max_value=PER_DAY_MAX, help_text=gettext_lazy("Per day (UTC).")
     )
     judge = forms.ChoiceField(label=gettext_lazy("Judge"))
     judge_model = forms.CharField(label=gettext_lazy("Chat model"), max_length=200, required=False)

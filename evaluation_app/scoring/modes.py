@@ -138,12 +138,7 @@ class ScoredAnswer(Protocol):
 
 
 def find_modes(
-    scored: ScoredAnswer,
-    golden: Golden | None,
-    bands: Bands | None = None,
-    *,
-    answerer: str = "",
-    judge: str = "",
+    scored: ScoredAnswer, golden: Golden | None, bands: Bands | None = None, *, answerer: str = "", judge: str = ""
 ) -> list[str]:
     """Keys of the failure modes that the question shows, in the table's order; [] for none.
 

@@ -30,13 +30,7 @@ from evaluation_app.measures.ranking import NOTHING_RELEVANT
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
 from evaluation_app.models import Span as StoredSpan
-from evaluation_app.scoring.cases import (
-    Outcome,
-    RunCase,
-    annotation_dict,
-    document_of,
-    sentences_of,
-)
+from evaluation_app.scoring.cases import Outcome, RunCase, annotation_dict, document_of, sentences_of
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
 from evaluation_app.scoring.contributions import Contributions, measure_contributions, unscorable_contributions
 from evaluation_app.scoring.correctness import SUPPORTS, Correctness, measure_correctness, states

@@ -99,11 +99,7 @@ def describe_marks(score: RunScore) -> dict[str, Any]:
         golden={},
     )
     passages = mark_context(item, document_addresses(score.collection_name, context_keys(item)))
-    return {
-        "passages": passages,
-        "tally": mark_tally(passages),
-        "answer": mark_answer(item),
-    }
+    return {"passages": passages, "tally": mark_tally(passages), "answer": mark_answer(item)}
 
 
 def judge_identity(results: RunScore | EvaluationItem) -> str:

@@ -462,7 +462,8 @@ class QuotedAnswer:
         """`before`, then what is shown of source.content[start:end], then the marker. supported only where it is shown
         as it stands there. column_names: see `Citation`."""
         begin = len(self.answer) + len(before)
-        self.answer += f"{before}{shown} [{marker}]"
+        gap = "\n" if shown.endswith(("```", "~~~")) else " "  # behind its fence a block of code would not end
+        self.answer += f"{before}{shown}{gap}[{marker}]"
         quote, place = source.content[start:end], place_of(source, start, end)
         start_char, end_char = place_in_document(source, start, end)
         self.citations.append(

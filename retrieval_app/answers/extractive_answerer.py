@@ -23,15 +23,26 @@ from ragd.types import Candidate, Embedder
 from retrieval_app.answers.answer_html import BAR
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_written
 from retrieval_app.answers.protocol import AnswerListener, Draft
-from retrieval_app.answers.question_match import MODEL, SUFFIX, WORD, Place, Weighing, read_question, split_questions
+from retrieval_app.answers.question_match import (
+    MODEL,
+    SUFFIX,
+    WORD,
+    Place,
+    Weighing,
+    fold,
+    read_question,
+    split_questions,
+)
 from retrieval_app.answers.refusals import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDENCE
 from retrieval_app.llm.chat_completion import TokenUsage
 
 SOURCES_READ = 12
 SENTENCES_EMBEDDED = 12
+SOURCES_CHECKED = 4  # for whether the encoder reads their language
 SENTENCES_QUOTED = 3
 WORDS_QUOTED = 60  # at most, unless one sentence alone has more
 SENTENCE_CHARS = (20, 900)
+BLOCK_CHARS = 900  # of a list or code that is quoted with the sentence before it
 STATEMENT_CHARS = 12  # the least where it ends as a sentence does
 NEAR_BEST = 2.0  # below the best score
 SAME_WORDS = 0.7
@@ -47,6 +58,9 @@ ENGLISH = (
 STOP_WORDS = frozenset(ENGLISH.split())
 LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
+CODE = re.compile(r"^ {0,3}(```|~~~).*(?:\n.*)*?(?:\n {0,3}\1[ \t]*$|\Z)", re.MULTILINE)
+BOLD = re.compile(r"\W*\*\*[^*\n]+\*\*\W*")
+ITEM = re.compile(r"\n+[ \t]*(?:[-*+\u2022]|[0-9]{1,3}[.)])\s.*(?:\n[ \t]+\S.*)*")
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
@@ -54,7 +68,7 @@ CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """content[start:end] of sources[source]. heading: the line of a heading above it in the content, "" without one.
+    """content[start:end] of sources[source]. heading: above it, "" without one; opens: it is the first below that.
 
     columns: of a row of a table, the names of its columns. read_as: each of its cells behind the name of its column,
     which is what is read of it. score: see `Weighing.scores`; 0.0 until it is weighed.
@@ -65,6 +79,7 @@ class Sentence:
     end: int
     text: str
     heading: str = ""
+    opens: bool = False
     read_as: str = ""
     columns: tuple[str, ...] | None = None
     score: float = 0.0
@@ -117,7 +132,8 @@ class ExtractiveAnswerer:
             missing = [
                 part for part, (_, certainty) in zip(parts, weighed, strict=True) if certainty < self.evidence_min
             ]
-            checked = refusal if abstained else quote(choose_sentences(kept), used_sources, missing)
+            chosen = extend(choose_sentences(kept), used_sources)
+            checked = refusal if abstained else quote(chosen, used_sources, missing)
             written = 0 if abstained else self.embedder.count_tokens(checked.answer)
             call.confidence = evidence
             call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written)
@@ -139,10 +155,13 @@ class ExtractiveAnswerer:
         self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()
     ) -> tuple[list[Sentence], Weighing]:
         """(the sentences, by source, then place; what is measured of each)."""
-        readable = read_sentences(sources)
+        asked = fold(query).rstrip("?\uff1f\u061f .") or "?"
+        readable = [item for item in read_sentences(sources) if asked not in fold(item.text)]  # an echo, no answer
         sentences = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
         likely = str(sources[0].attributes.get("language", "")) if sources else ""
-        places = [Place(item.source, item.read_as or item.text, item.heading, item.is_row) for item in sentences]
+        places = [
+            Place(item.source, item.read_as or item.text, item.heading, item.opens, item.is_row) for item in sentences
+        ]
         weighing = Weighing(read_question(query, likely), sources, places)
         is_read = bool(places) and self._is_read(query, sources)
         return sentences, self._weigh_meaning(weighing) if is_read else weighing
@@ -151,7 +170,8 @@ class ExtractiveAnswerer:
         """Whether the embedder is the bundled one, whose cosines the weights were fitted with, and reads most of it."""
         if self.words_only or self.embedder.model != minilm.MODEL:
             return False
-        readable = minilm.open_model(None).find_readable(query, [source.content for source in sources])
+        texts = [source.content for source in sources[:SOURCES_CHECKED]]
+        readable = minilm.open_model(None).find_readable(query, texts)
         return 2 * sum(readable) > len(readable)
 
     def _weigh_meaning(self, weighing: Weighing) -> Weighing:
@@ -159,7 +179,7 @@ class ExtractiveAnswerer:
         first = np.argsort(-weighing.scores(), kind="stable")[:SENTENCES_EMBEDDED]
         try:
             question = _unit(np.asarray(self.embedder.embed_query(weighing.question.text), dtype=np.float64))
-            vectors = self.embedder.embed([weighing.places[place].text for place in first])
+            vectors = self.embedder.embed([_with_heading(weighing.places[place]) for place in first])
         except (EmbedderError, DimensionMismatch) as error:
             if self.without_embedder is None:
                 raise
@@ -174,13 +194,13 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
     known: set[tuple[str, int, int]] = set()
     sentences = []
     for number, source in enumerate(sources):
-        headers, heading = RowReader(source), ""
-        for start, end in split_sentences(source.content):
+        headers, heading, opens = RowReader(source), source.context.partition("\n")[0].rpartition(" > ")[2], True
+        for start, end in _units(source.content):
             if lead := LEAD.match(source.content, start, end):
                 start = lead.end()
             text = source.content[start:end].rstrip()
             if text.startswith("#"):
-                heading = text.strip("# ")
+                heading, opens = text.strip("# "), True
             header, row = headers.read(start, text)
             if row:
                 start, text = start + 1 + len(text[1:]) - len(text[1:].lstrip()), text[1:-1].strip()
@@ -191,8 +211,26 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
                 continue
             known.add(index)
             columns = tuple(_cells(header)) if row else None
-            sentences.append(Sentence(number, start, start + len(text), text, heading, read_as=row, columns=columns))
+            sentences.append(Sentence(number, start, start + len(text), text, heading, opens, row, columns))
+            opens = False
     return sentences
+
+
+def _units(content: str) -> list[tuple[int, int]]:
+    """Spans of sentences in order. A block of code is one; so is a bold lead with the sentence behind it, and what
+    stands between two backticks is not cut."""
+    spans: list[tuple[int, int]] = []
+    begin = 0
+    for block in [*CODE.finditer(content), None]:
+        for start, end in split_sentences(content[begin : block.start() if block else None]):
+            before = content[spans[-1][0] : begin + start] if spans and spans[-1][0] >= begin else "\n"
+            is_open = not before.endswith("\n") and (before.count("`") % 2 or BOLD.fullmatch(before))
+            first = spans.pop()[0] if is_open else begin + start
+            spans.append((first, begin + end))
+        if block:
+            spans.append(block.span())
+            begin = block.end()
+    return spans
 
 
 class RowReader:
@@ -225,6 +263,10 @@ def _cells(row: str) -> list[str]:
     return [cell.strip() for cell in BAR.split(row)[1:-1]]
 
 
+def _with_heading(place: Place) -> str:
+    return f"{place.heading}: {place.text}" if place.opens and place.heading else place.text
+
+
 def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str, Any]]) -> bool:
     start, end = source.start + sentence.start, source.start + sentence.end
     return any(span["rank"] == sentence.source + 1 and span["start"] <= start and end <= span["end"] for span in spans)
@@ -245,6 +287,23 @@ def choose_sentences(ranked: Sequence[Sequence[Sentence]]) -> list[Sentence]:
                 chosen.append(sentence)
                 size += length
     return chosen
+
+
+def extend(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sentence]:
+    """The sentences, one that ends in a colon with the list or code behind it; what stands in another is left out."""
+    longer: list[Sentence] = []
+    for sentence in chosen:
+        content, end = sources[sentence.source].content, sentence.end
+        if sentence.text.endswith(":") and not sentence.is_row:
+            code = CODE.match(content, len(content) - len(content[end:].lstrip()))
+            end = code.end() if code else end
+            while not code and (item := ITEM.match(content, end)):
+                end = item.end()
+        if sentence.end < end <= sentence.start + BLOCK_CHARS:
+            sentence = replace(sentence, end=end, text=content[sentence.start : end])
+        if not any(one.source == sentence.source and one.start <= sentence.start < one.end for one in longer):
+            longer.append(sentence)
+    return longer
 
 
 def count_words(text: str) -> float:
@@ -303,7 +362,7 @@ def _is_quotable(text: str) -> bool:
         and len(text) <= high
         and letters * 4 >= len(text)  # more numbers than letters: a telephone number, not a row of figures
         and (letters + numbers) * 2 >= len(text)
-        and not text.startswith(("#", "|", "```", "~~~"))
+        and not text.startswith(("#", "|"))
     )
 
 

@@ -32,9 +32,10 @@ CERTAINTY = ("passage", "best_passage", "absent", "score", "margin", "lead", "ki
              "length", "ahead", "words", "rarest", "meaning", "meaning_ahead", "meaning_best", "reads")  # fmt: skip
 PREFIX = 5  # letters that two forms of a longer word share
 FORM_SHARE = 0.8  # what another form of a word counts
-OTHER_KEY = 20.0  # more than any two scores differ by
 MEANING_AHEAD = 5  # the sentence, by meaning, that the best is compared with
 PASSAGES_AHEAD = 3
+HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the first
+OTHER_KEY = 20.0  # more than any two scores differ by
 
 WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
 SUFFIX = regex.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
@@ -43,7 +44,10 @@ _LETTERS = str.maketrans({"ı": "i", "đ": "d", "أ": "ا", "إ": "ا", "آ": "�
 _ARTICLE = regex.compile(r"^[وف]?(?:ال|بال|كال|لل)(?=\p{L}{3})")
 _NUMBER = regex.compile(r"\p{N}[\p{N}.,]*")
 _YEAR = regex.compile(r"(?<!\d)(?:1\d{3}|20\d{2}|[5-9]\d\d)(?!\d)|\d[年月]")
-_NAME = regex.compile(r"(?<![.!?:\"“«„]\s)(?<!^)\b\p{Lu}[\p{L}\p{M}]+")
+_STARTS = r"(?<!(?:^|[.!?:;…|\n¿¡])\P{L}{0,3})"  # what a sentence begins with is a capital in any case
+_NAME = regex.compile(_STARTS + r"\b\p{Lu}[\p{L}\p{M}]+")
+# of German, whose nouns are all capitals
+_RUN = regex.compile(r"\b\p{Lu}[\p{L}-]+(?:\s(?:(?:von|van|de|der|ibn)\s)?\p{Lu}[\p{L}-]+)+")
 
 
 def fold(text: str) -> str:
@@ -61,9 +65,12 @@ def _expressions(name: str) -> dict[str, Any]:
 
 _FUNCTION = {language: frozenset(map(fold, words.split())) for language, words in MODEL["function"].items()}
 _ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
-_KINDS = {kind: _expressions(kind) for kind in ("date", "number", "person", "reason")}
+_KINDS = {kind: _expressions(kind) for kind in ("date", "number", "person", "reason", "way", "formula")}
 _BECAUSE = _expressions("because")
 _ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in MODEL["also"].items()}
+_DIFFERENCE = {language: (regex.compile(text), each) for language, (text, each) in MODEL["difference"].items()}
+_CODE = regex.compile(r"`[^`\n]*`|```|~~~|\*[^*\n]+\*.*\*[^*\n]+\*|^\p{L}+ \*")
+_FORMULA = regex.compile(r"[=≈+*/×÷·√Σ∑^−]\s?[\p{L}\p{N}(]")
 _ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
 _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
@@ -71,7 +78,7 @@ _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """words: its content words, folded, each once, in order. kind: "date", "number", "person", "reason" or "".
+    """words: its content words, folded, each once, in order. kind: one of _KINDS or "".
     names: its capitalized words but the first, and its numbers."""
 
     text: str
@@ -87,8 +94,16 @@ def read_question(text: str, likely: str = "") -> Question:
     language = detect_language(text, likely)
     asked = fold(text)
     kind = next((kind for kind, each in _KINDS.items() if language in each and each[language].search(asked)), "")
-    names = (*(found[0] for found in _NAME.finditer(text) if len(found[0]) > 1), *_NUMBER.findall(text))
+    names = (*_names(text, ""), *_NUMBER.findall(text))
     return Question(text, language, tuple(dict.fromkeys(content_words(text, language))), kind, names)
+
+
+def _names(text: str, language: str) -> list[str]:
+    """The capitals inside of sentences; of German two or more that follow each other."""
+    if language != "de":
+        return [found[0] for found in _NAME.finditer(text)]
+    runs = [[word for word in run[0].split() if fold(word) not in _FUNCTION["de"]] for run in _RUN.finditer(text)]
+    return [word for run in runs if len(run) > 1 for word in run]
 
 
 def content_words(text: str, language: str) -> list[str]:
@@ -116,7 +131,11 @@ def split_questions(text: str) -> list[str]:
 
 
 def _also(text: str) -> list[str]:
-    between = _ALSO.get(detect_language(text))
+    language = detect_language(text)
+    difference, each = _DIFFERENCE.get(language, (None, ""))
+    if difference and (found := difference.search(text)):
+        return [each.format(thing) for thing in found.groups()]
+    between = _ALSO.get(language)
     return between.split(text) if between else [text]
 
 
@@ -146,12 +165,13 @@ class Matcher:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A sentence to be weighed. source: index of its passage. text: as read; heading: what stands above it. is_row: it
-    is a row of a table, which no other row says more about."""
+    """A sentence to be weighed. source: index of its passage. text: as read; heading: above it; opens: it is the first
+    below that. is_row: it is a row of a table, which no other row says more about."""
 
     source: int
     text: str
     heading: str = ""
+    opens: bool = False
     is_row: bool = False
 
 
@@ -177,7 +197,8 @@ class Weighing:
         headings = {place.heading: matcher.match(content_words(place.heading, language)) for place in places}
         rows = []
         for index, place in enumerate(places):
-            around = np.maximum(self._held[index], headings[place.heading])
+            share = 1.0 if place.opens else HEADING_SHARE
+            around = np.maximum(self._held[index], share * headings[place.heading])
             if index and places[index - 1].source == place.source and not place.is_row:
                 around = np.maximum(around, self._held[index - 1])
             rows.append(
@@ -264,7 +285,9 @@ class Weighing:
             is_new = any(year[0] not in asked for year in _YEAR.finditer(text))
             return 1.0 if is_new else 0.5 * bool(_NUMBER.search(text))
         if kind == "person":
-            return 1.0 if any(name[0] not in asked for name in _NAME.finditer(text)) else 0.0
+            return float(any(name not in asked for name in _names(text, self.question.language)))
+        if kind in ("way", "formula"):
+            return 0.5 * bool((_CODE if kind == "way" else _FORMULA).search(text))  # many a sentence holds one
         if kind == "reason":
             because = _BECAUSE.get(self.question.language)
             return float(bool(because and because.search(fold(text))))

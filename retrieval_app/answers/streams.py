@@ -342,9 +342,7 @@ def event_response(
     """The events as a response that nothing on the way is to buffer. A reader that takes nothing is given up."""
     limit_sending(request)
     return StreamingHttpResponse(
-        EventBody(stream, frame),
-        content_type=f"{MEDIA_TYPE}; charset=utf-8",
-        headers={"X-Accel-Buffering": "no"},
+        EventBody(stream, frame), content_type=f"{MEDIA_TYPE}; charset=utf-8", headers={"X-Accel-Buffering": "no"}
     )
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -11,15 +12,11 @@ from ragd.types import Candidate
 from retrieval_app.answers.extractive_answerer import (
     ExtractiveAnswerer,
     choose_sentences,
+    extend,
     read_sentences,
     stems,
 )
-from retrieval_app.answers.question_match import (
-    ORDER,
-    Place,
-    Weighing,
-    read_question,
-)
+from retrieval_app.answers.question_match import ORDER, Place, Weighing, read_question, split_questions
 from retrieval_app.answers.refusals import declines
 from tests.builders import WordEmbedder
 
@@ -132,11 +129,31 @@ def test_a_sentence_in_the_overlap_of_two_chunks_is_read_once() -> None:
 def test_the_mark_of_a_list_item_is_not_quoted() -> None:
     text = "1. First switch the pump off.\n\n- Then clean the pump with cold water.\n\n> * Never use the key alone."
     read = [sentence.text for sentence in read_sentences([source("list", text)])]
-    assert read == [
-        "First switch the pump off.",
-        "Then clean the pump with cold water.",
-        "Never use the key alone.",
-    ]
+    assert read == ["First switch the pump off.", "Then clean the pump with cold water.", "Never use the key alone."]
+
+
+def test_what_belongs_together_is_quoted_whole() -> None:
+    lead = "**A full store.** Writes stop until space is freed, see `free ... Now` for it."
+    steps, code = "Then do all of this:\n\n1. Stop it.\n2. Start it.", "```sh\nstore free --all\nstore start\n```"
+    text = f"- {lead}\n\n{steps}\n\nThe end is near.\n\n{code}"
+    sentences = read_sentences([source("store", text)])
+    assert [each.text for each in sentences] == [lead, "Then do all of this:", "The end is near.", code]
+    (longer,) = extend([sentences[1], replace(sentences[1], start=text.index("1."))], [source("store", text)])
+    assert (longer.text, text[longer.start : longer.end]) == (steps, steps)
+    answer = ExtractiveAnswerer(local()).answer("How do I free the store?", [source("store", code)]).checked.answer
+    assert answer == f"{code}\n[1]"
+
+
+def test_a_question_for_a_difference_asks_for_both() -> None:
+    assert split_questions("What is the difference between a plan and a run?") == ["What is a plan?", "What is a run?"]
+
+
+def test_names_are_neither_the_first_word_nor_german_nouns() -> None:
+    assert read_question("¿Qué hizo Florey en Oxford?", "es").names == ("Florey", "Oxford")
+    question = read_question("Wer hat die Pumpe repariert?", "de")
+    places = [Place(0, "Die Pumpe und der Motor."), Place(0, "Es war Ada Holm.")]
+    assert Weighing(question, [source("p", "Es")], places).order[:, ORDER.index("kind")].tolist() == [0.0, 1.0]
+    assert [read_question(text).words for text in ("Who may see it?", "Wer muss es sehen?")] == [("see",), ("sehen",)]
 
 
 def test_a_marker_inside_a_quotation_is_no_citation() -> None:
@@ -177,7 +194,7 @@ def test_nothing_is_chosen_from_nothing() -> None:
     assert choose_sentences([]) == []
 
 
-TEXTS = st.text(alphabet=st.sampled_from("abcdefg .!?\n[1]#é天"), max_size=300)
+TEXTS = st.text(alphabet=st.sampled_from("abcdefg .:!?\n[1]#`*-é天"), max_size=300)
 
 
 @settings(max_examples=50)
