@@ -24,6 +24,7 @@ from evaluation_app.models import (
 )
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.judge_selection import clear_stored
+from evaluation_app.telemetry.explorer.span_links import span_href
 
 TABLE: dict[type[Model], Listing] = {
     Span: Listing(
@@ -31,7 +32,7 @@ TABLE: dict[type[Model], Listing] = {
         filters=("status_code", "kind", "service", "collection"),
         search=("name__startswith", "=trace_id", "=span_id"),
         order=("-started_at", "-id"),
-        page=lambda row: reverse("evaluation:span", args=[row.trace_id, row.span_id]),
+        page=span_href,
     ),
     SpanWriter: Listing(
         columns=("name", "endpoint", "written", "lost", "last_error", "updated_at"), search=("name",), deletable=True

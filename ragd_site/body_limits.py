@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 
+from collections_app.access.rules import name_page
 from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.http.middleware import API_PATHS
@@ -45,12 +46,14 @@ LIMITS: tuple[tuple[str, BodyLimit], ...] = (
     ("v1/collections/<collection>/impact", TEXT),
     ("v1/golden-sets/<golden_set>/import", TEXT),
     ("admin/collections_app/document/add/", UPLOAD),
-    ("collections/import/", IMPORT),
+    ("collections/?view=import", IMPORT),
+    ("collections/<str:name>/upload/?view=text", TEXT),
+    ("collections/<str:name>/upload/?view=urls", TEXT),
     ("collections/<str:name>/upload/", UPLOAD),
+    ("collections/<str:name>/documents/<path:doc_id>/?view=new-version", UPLOAD),
+    ("collections/<str:name>/documents/<path:doc_id>/?view=edit-text", TEXT),
     ("chat/files/", UPLOAD),
-    ("collections/<str:name>/text/", TEXT),
-    ("collections/<str:name>/urls/", TEXT),
-    ("evaluation/sets/<int:pk>/import/", TEXT),
+    ("evaluation/sets/<int:pk>/?view=import", TEXT),
 )
 
 
@@ -65,7 +68,7 @@ def refuse_body(request: HttpRequest) -> HttpResponseBase | None:
         message = "the request does not state its length; send it with Content-Length, not in chunks"
         return _refuse(request, ServiceError(message, type="length_required", status=411))
     match = request.resolver_match
-    limit = body_limit(match.route if match else "")
+    limit = body_limit(name_page(request, match.route) if match else "")
     if not explicit.isdecimal() or int(explicit) <= limit.limit_mb * MEGABYTE:
         return None
     advice = f"send it in parts, or raise {limit.setting}" if limit.setting else "send less"

@@ -2,13 +2,19 @@ from __future__ import annotations
 
 from django.urls import path
 
+from collections_app.access.rules import one_address
 from retrieval_app.chat import assistant_views, public_views, stream_views
 from retrieval_app.chat import views as threads
-from retrieval_app.plans import views
 from retrieval_app.playground import views as playground
 from retrieval_app.runs import panel_views
 from retrieval_app.runs import views as receipts
 from retrieval_app.runs import views as run_list
+
+ASSISTANTS = one_address(assistant_views.list_assistants, new=assistant_views.edit_assistant)
+ASSISTANT = one_address(assistant_views.edit_assistant, delete=assistant_views.remove_assistant)
+THREAD = one_address(
+    threads.thread, rename=threads.rename_thread, share=threads.share_thread, delete=threads.delete_thread
+)
 
 app_name = "retrieval"
 urlpatterns = [
@@ -16,14 +22,9 @@ urlpatterns = [
     path("chat/files/", threads.drop_files, name="chat-files"),
     path("chat/stream/", stream_views.stream_answer, name="chat-stream"),
     path("chat/messages/<int:pk>/stop/", threads.stop_answer, name="chat-stop"),
-    path("chat/assistants/", assistant_views.list_assistants, name="chat-assistants"),
-    path("chat/assistants/new/", assistant_views.edit_assistant, name="chat-assistant-new"),
-    path("chat/assistants/<int:pk>/", assistant_views.edit_assistant, name="chat-assistant"),
-    path("chat/assistants/<int:pk>/delete/", assistant_views.remove_assistant, name="chat-assistant-delete"),
-    path("chat/<uuid:thread_id>/", threads.thread, name="chat-thread"),
-    path("chat/<uuid:thread_id>/rename/", threads.rename_thread, name="chat-rename"),
-    path("chat/<uuid:thread_id>/share/", threads.share_thread, name="chat-share"),
-    path("chat/<uuid:thread_id>/delete/", threads.delete_thread, name="chat-delete"),
+    path("chat/assistants/", ASSISTANTS, name="chat-assistants"),
+    path("chat/assistants/<int:pk>/", ASSISTANT, name="chat-assistant"),
+    path("chat/<uuid:thread_id>/", THREAD, name="chat-thread"),
     path("chat/<uuid:thread_id>/thread.<slug:extension>", threads.export_thread, name="chat-export"),
     path("a/<slug:slug>/", public_views.public_page, name="public-assistant"),
     path("a/<slug:slug>/stream/", public_views.stream_public_answer, name="public-stream"),
@@ -39,9 +40,6 @@ urlpatterns = [
         panel_views.of_document,
         name="retrieved-document",
     ),
-    path("collections/<str:name>/corrective/", views.corrective, name="corrective"),
-    path("collections/<str:name>/plans/", panel_views.plans, name="plans"),
-    path("collections/<str:name>/never-retrieved/", panel_views.never_retrieved, name="never-retrieved"),
     path("collections/<str:name>/playground/", playground.playground, name="playground"),
     path("collections/<str:name>/playground/answer/", playground.answer, name="playground-answer"),
     path("collections/<str:name>/playground/save/", playground.save, name="playground-save"),

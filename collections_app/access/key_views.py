@@ -9,10 +9,8 @@ import json
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.contrib.auth.models import Group, User
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.api_keys import (
@@ -29,10 +27,8 @@ from collections_app.access.permissions import Permission
 from collections_app.access.rules import needs
 from collections_app.access.services import limit_of
 from collections_app.collections.models import collection_choices
-from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, find_or_404, page_of, refuse, render_page
+from collections_app.http.page_requests import PageRequest, find_or_404, page_of, render_page, submit_form, tell
 from collections_app.models import ApiKey, Collection
-from ragd.errors import RagdError
 
 SCOPES = [
     (Permission.READ.value, gettext_lazy("Read: documents, chunks, evaluations")),
@@ -144,36 +140,31 @@ def list_keys(request: PageRequest) -> HttpResponse:
 def create(request: PageRequest) -> HttpResponse:
     """The form; after it the secret, in this answer and nowhere else."""
     form = ApiKeyForm(request.POST or None, own=None if sees_all() else request.user)
-    if request.method == "POST" and form.is_valid():
-        try:
-            key, secret = create_key(NewKey(**form.values()), actor=request.user)
-            return show_secret(request, key, secret)
-        except (ServiceError, RagdError) as error:
-            return render_page(request, "keys/create.html", {"form": form}, status=refuse(form, error))
-    return render_page(request, "keys/create.html", {"form": form}, status=422 if form.errors else 200)
+
+    def save() -> HttpResponse:
+        return show_secret(request, *create_key(NewKey(**form.values()), actor=request.user))
+
+    response, status = submit_form(request, form, save)
+    return response or render_page(request, "keys/create.html", {"form": form}, status=status)
 
 
 @needs(None, methods="GET POST")
 def rotate(request: PageRequest, pk: int) -> HttpResponse:
     key = find_or_404(visible_keys(request), pk=pk)
     form = RotationForm(request.POST or None)
-    if request.method == "POST" and form.is_valid():
-        try:
-            rotated, secret = rotate_key(key, **form.cleaned_data, actor=request.user)
-            return show_secret(request, rotated, secret)
-        except ServiceError as error:
-            return render_page(request, "keys/rotate.html", {"key": key, "form": form}, status=refuse(form, error))
-    return render_page(request, "keys/rotate.html", {"key": key, "form": form}, status=422 if form.errors else 200)
+
+    def save() -> HttpResponse:
+        return show_secret(request, *rotate_key(key, **form.cleaned_data, actor=request.user))
+
+    response, status = submit_form(request, form, save)
+    return response or render_page(request, "keys/rotate.html", {"key": key, "form": form}, status=status)
 
 
-@needs(None, methods="GET POST")
+@needs(None, methods="POST")
 def revoke(request: PageRequest, pk: int) -> HttpResponse:
     key = find_or_404(visible_keys(request), pk=pk)
-    if request.method != "POST":
-        return render_page(request, "keys/revoke.html", {"key": key})
     revoke_key(key, actor=request.user)
-    messages.success(request, gettext("The key %(label)s is revoked.") % {"label": key.label})
-    return redirect("collections:keys")
+    return tell(request, gettext("The key %(label)s is revoked.") % {"label": key.label}, "collections:keys")
 
 
 def sees_all() -> bool:

@@ -11,6 +11,7 @@ from django.db.models import Count, Prefetch, Q, QuerySet
 from django.forms import Form
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access import people as service
@@ -47,6 +48,7 @@ from collections_app.http.page_requests import (
     render_page,
     run_action,
     submit_form,
+    tell,
     whole_number,
 )
 from collections_app.models import Collection, RoleGrant
@@ -63,8 +65,7 @@ def list_groups(request: PageRequest) -> HttpResponse:
 
     def save() -> HttpResponse:
         made = service.make_group(form.cleaned_data["name"], actor=request.user)
-        messages.success(request, gettext("Group %(name)s created.") % {"name": made.name})
-        return redirect("collections:group", made.pk)
+        return tell(request, gettext("Group %(name)s created.") % {"name": made.name}, "collections:group", made.pk)
 
     response, status = submit_form(request, form, save)
     rows = Group.objects.order_by("name").annotate(
@@ -86,7 +87,7 @@ def group(request: PageRequest, pk: int) -> HttpResponse:
     def delete() -> HttpResponse:
         service.delete_group(holder, actor=request.user)
         messages.success(request, gettext("Group %(name)s deleted.") % {"name": holder.name})
-        return redirect("collections:groups")
+        return redirect(reverse("collections:people", query={"view": "groups"}))
 
     acts: Acts = {"members": change_members, "delete": delete, "revoke": lambda: _take_role(request, group=holder)}
     form = RoleForm(request.POST if request.POST.get("do") == "role" else None)
@@ -111,8 +112,7 @@ def _give_role(
 
     def save() -> HttpResponse:
         _, is_new = service.grant(holder, form.cleaned_data["role"], form.chosen(), actor=request.user)
-        messages.success(request, gettext("Role added.") if is_new else gettext("This role is there already."))
-        return redirect(request.path)
+        return tell(request, gettext("Role added.") if is_new else gettext("This role is there already."), request.path)
 
     return submit_form(request, form, save)
 
@@ -221,8 +221,7 @@ def person(request: PageRequest, pk: int) -> HttpResponse:
     def save_details() -> HttpResponse:
         data = details.cleaned_data
         service.change_details(holder, data["full_name"], data["email"], actor=request.user)
-        messages.success(request, gettext("Name and address saved."))
-        return redirect(request.path)
+        return tell(request, gettext("Name and address saved."), request.path)
 
     acts: Acts = {"invite": send, "link": show_link, "groups": change_groups, "active": switch_active,
             "revoke": lambda: _take_role(request, user=holder)}  # fmt: skip
@@ -274,7 +273,7 @@ def sharing(request: PageRequest, name: str) -> HttpResponse:
             "open": lambda: _change_open_role(request, collection),
             "revoke": lambda: _take_role(request, collection_id=collection.pk),
         }
-        return run_action(request, acts, request.path)
+        return run_action(request, acts, request.get_full_path())
     words = request.GET.get("holder", "").replace("\x00", "").strip()
     form = ShareForm(request.POST or None)
 
@@ -287,7 +286,7 @@ def sharing(request: PageRequest, name: str) -> HttpResponse:
         service.replace_role(holder, form.cleaned_data["role"], collection, actor=request.user)
         label = service.label_user(holder) if isinstance(holder, User) else service.name_holder(holder)
         messages.success(request, gettext("Shared with %(name)s.") % {"name": label})
-        return redirect("collections:sharing", name)
+        return redirect(reverse("collections:settings", args=[name], query={"view": "sharing"}))
 
     response, status = submit_form(request, form, save)
     context = {

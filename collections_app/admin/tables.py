@@ -89,7 +89,7 @@ TABLE: dict[type[Model], Listing] = {
         order=("-replaced_at", "-id"),
         dates="replaced_at",
         hidden=("text", "page_map", "cell_map", "segments", "chunks"),
-        page=lambda row: reverse("collections:history", args=[row.collection.name, row.doc_id]),
+        page=lambda row: reverse("collections:document", args=[row.collection.name, row.doc_id]) + "?view=history",
         actions=(delete_orphans,),
     ),
     ChunkOverlay: Listing(
@@ -224,7 +224,7 @@ TABLE: dict[type[Model], Listing] = {
         columns=("name", "purpose", "preset", "base_url", "model", "dims", "is_default", "updated_at"),
         filters=("purpose", "preset"),
         search=("name", "model", "base_url"),
-        page=lambda row: reverse("collections:model-edit", args=[row.pk]),
+        page=lambda row: reverse("collections:models", query={"view": "edit", "pk": row.pk}),
     ),
     Provider: Listing(columns=("name", "failures", "open_until", "error", "failed_at"), search=("name", "error")),
     Report: Listing(columns=("name", "made_at")),

@@ -63,6 +63,7 @@ from collections_app.http.page_requests import (
     pages_around,
     refuse,
     render_page,
+    tell,
 )
 from collections_app.models import Chunk, Collection, Document
 from ragd.errors import RagdError
@@ -130,7 +131,7 @@ def _say(collection: Collection, action: str, index: int, chunk_change: ChunkCha
     return format_html(
         '{} <button type="button" class="button small" hx-post="{}" hx-vals="{}" hx-swap="none">{}</button>',
         message,
-        reverse("collections:chunk-change", args=[collection.name, index, chunk_change.doc_id]),
+        reverse("collections:chunk", args=[collection.name, index, chunk_change.doc_id], query={"view": "change"}),
         f'{{"action": "undo", "overlay_id": {chunk_change.overlay_id}}}',
         gettext("Undo"),
     )
@@ -193,7 +194,7 @@ def outliers(request: PageRequest, name: str) -> HttpResponse:
             messages.success(request, message)
         else:
             messages.warning(request, gettext("The scan is incomplete: %(error)s.") % {"error": scan.report["error"]})
-        return redirect("collections:outliers", name)
+        return redirect("evaluation:health", name)
     flag = request.GET.get("flag", "")
     flag = flag if flag in FLAGS else ""
     number = min(page_number(request), PAGE_MAX)
@@ -218,18 +219,14 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     if request.method == "POST":
         report = scan_collection(collection, seconds=PAGE_SCAN_S, actor=request.user).report
-        message = gettext("%(chunks)s scanned.") % {
-            "chunks": counted(report["chunks_scanned"], gettext("chunk,chunks"))
-        }
+        count = counted(report["chunks_scanned"], gettext("chunk,chunks"))
+        message = gettext("%(chunks)s scanned.") % {"chunks": count}
         if report["complete"]:
             messages.success(request, message)
         else:
-            messages.warning(
-                request,
-                gettext("%(message)s The scan is incomplete: resume it, or run ragd check findings.")
-                % {"message": message},
-            )
-        return redirect("collections:findings", name)
+            text = gettext("%(message)s The scan is incomplete: resume it, or run ragd check findings.")
+            messages.warning(request, text % {"message": message})
+        return redirect(reverse("evaluation:health", args=[name], query={"view": "findings"}))
     family = request.GET.get("family", "")
     family = family if family in FAMILIES else ""
     number = min(page_number(request), PAGE_MAX)
@@ -269,8 +266,7 @@ def preview(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
                     if own
                     else gettext("%(name)s has the chunking policy of the collection again.")
                 )
-                messages.success(request, said % {"name": document.name})
-                return redirect("collections:document", name, doc_id)
+                return tell(request, said % {"name": document.name}, "collections:document", name, doc_id)
             result = preview_document(collection, document, form.chunk_policy())
         except (ServiceError, RagdError) as error:
             status = refuse(form, error)

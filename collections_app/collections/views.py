@@ -32,6 +32,7 @@ from collections_app.http.page_requests import (
     next_address,
     render_page,
     submit_form,
+    tell,
 )
 from collections_app.index.index_builds import index_progress
 from collections_app.index.measurements import measurements_of, submit_measurement
@@ -93,8 +94,7 @@ def settings(request: PageRequest, name: str) -> HttpResponse:
 
     def save() -> HttpResponse:
         update_collection(collection, changes=form.changes(), actor=request.user)
-        messages.success(request, gettext("Settings saved."))
-        return redirect("collections:settings", name)
+        return tell(request, gettext("Settings saved."), "collections:settings", name)
 
     response, status = submit_form(request, form, save)
     context = {"collection": collection, "form": form, "tab": "settings", **recent_transfers(collection.name)}

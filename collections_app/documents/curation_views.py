@@ -42,6 +42,7 @@ from collections_app.http.page_requests import (
     next_address,
     render_page,
     submit_form,
+    tell,
 )
 from collections_app.models import Collection, Document, TrashedDocument
 from ragd.identity import can_be_stored
@@ -120,10 +121,10 @@ def _undo(request: PageRequest, collection: Collection, action: str, outcome: Bu
     if action == "delete":
         newest = TrashedDocument.objects.filter(collection=collection, doc_id__in=done).order_by("doc_id", "-pk")
         fields = [("id", str(pk)) for pk in newest.distinct("doc_id").values_list("pk", flat=True)]
-        address = reverse("collections:trash", args=[collection.name])
+        address = reverse("collections:detail", args=[collection.name], query={"view": "trash"})
     elif action in OPPOSITE:
         fields = [("action", OPPOSITE[action]), *(("doc_id", doc_id) for doc_id in done)]
-        address = reverse("collections:change", args=[collection.name])
+        address = reverse("collections:detail", args=[collection.name], query={"view": "change"})
     else:
         return ""
     fields.append(("next", next_address(request, collection_address(collection))))
@@ -254,8 +255,7 @@ def readers(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
         codes = resolve(collection, form.stated_access()) or OPEN
         changed = change_readers(collection, [document.doc_id], codes, actor=request.user)
         message = gettext("%(doc_id)s: access changed.") if changed else gettext("%(doc_id)s: no changes.")
-        messages.success(request, message % {"doc_id": doc_id})
-        return redirect("collections:document", name, doc_id)
+        return tell(request, message % {"doc_id": doc_id}, "collections:document", name, doc_id)
 
     response, status = submit_form(request, form, save)
     context = {"collection": collection, "document": document, "form": form, "readers": present, "part": "readers"}
@@ -299,8 +299,7 @@ def rename(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     def save() -> HttpResponse:
         title, expected = form.cleaned_data["title"], form.cleaned_data["expected_revision"]
         edited = edit_document(collection, doc_id, {"title": title}, expected_revision=expected, actor=request.user)
-        messages.success(request, gettext("%(doc_id)s is called %(name)s.") % {"doc_id": doc_id, "name": edited.name})
-        return redirect(back)
+        return tell(request, gettext("%(doc_id)s is called %(name)s.") % {"doc_id": doc_id, "name": edited.name}, back)
 
     response, status = submit_form(request, form, save)
     context = {"collection": collection, "document": document, "form": form, "next": back}

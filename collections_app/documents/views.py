@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from urllib.parse import urlencode
 
 from django.contrib import messages
 from django.http import HttpResponse
@@ -45,6 +44,7 @@ from collections_app.http.page_requests import (
     page_of,
     render_page,
     submit_form,
+    tell,
     whole_number,
 )
 from collections_app.jobs.views import active_jobs
@@ -190,7 +190,7 @@ def trash(request: PageRequest, name: str) -> HttpResponse:
                 messages.error(request, reason)
         else:
             messages.warning(request, gettext("Select documents first."))
-    return redirect(next_address(request, reverse("collections:trash", args=[name])))
+    return redirect(next_address(request, reverse("collections:detail", args=[name], query={"view": "trash"})))
 
 
 @needs(READ, methods="GET")
@@ -228,7 +228,7 @@ def filter_builder(request: PageRequest) -> HttpResponse:
             wrong = error.message
     asked = {name: query.get(name, "") for name in ("field", "id", "of", "collection")}
     context = asked | {
-        "address": f"{reverse('collections:filter-builder')}?{urlencode(asked)}",
+        "address": reverse("collections:filter-builder", query=asked),
         "join": shown[0] if shown else "",
         "rows": [(row, _offered(collection, row.field)) for row in (*shown[1], FilterRow())] if shown else None,
         "fields": offered_fields(collection, of_documents=of_documents),
@@ -260,8 +260,7 @@ def write_text(request: PageRequest, name: str) -> HttpResponse:
         message = (
             gettext("%(doc_id)s: no changes.") if outcome.unchanged else gettext("%(doc_id)s indexed: %(chunks)s.")
         )
-        messages.success(request, message % values)
-        return redirect("collections:document", name, doc_id)
+        return tell(request, message % values, "collections:document", name, doc_id)
 
     response, status = submit_form(request, form, save)
     context = {"collection": collection, "form": form, "tab": "documents"}

@@ -35,6 +35,7 @@ from collections_app.http.page_requests import (
     find_or_404,
     render_page,
     submit_form,
+    tell,
     whole_number,
 )
 from collections_app.models import ModelSetting
@@ -234,8 +235,7 @@ def _edit(request: PageRequest, form: ModelSettingForm, row: ModelSetting | None
                 return _page(request, form, row, result, 200)
             values = replace(values, dims=values.dims or result.dims)
         saved = save_setting(values, actor=request.user, row=row)
-        messages.success(request, gettext("%(name)s saved.") % {"name": saved.name})
-        return redirect("collections:models")
+        return tell(request, gettext("%(name)s saved.") % {"name": saved.name}, "collections:models")
 
     response, status = submit_form(request, form, save)
     return response or _page(request, form, row, None, status)
@@ -272,13 +272,10 @@ def test(request: PageRequest, key: str) -> HttpResponse:
     return render_page(request, "models/parts/test.html", {"result": result, "is_row": True, "anchor": entry.anchor})
 
 
-@needs(None, methods="GET POST")
+@needs(None, methods="POST")
 def delete(request: PageRequest, pk: int) -> HttpResponse:
-    """Asks first: the key cannot be shown again."""
     _require(request, DELETE)
     row = find_or_404(ModelSetting.objects.all(), pk=pk)
-    if request.method == "GET":
-        return render_page(request, "models/delete.html", {"row": row})
     name = row.name
     with RefusalMessages(request):
         delete_setting(row, actor=request.user)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.core.exceptions import ValidationError
@@ -336,7 +335,7 @@ class FilterInput(forms.TextInput):
         asked |= {"of": "documents"} if self.of_documents else {}
         more = {
             "list": options,
-            "hx-get": f"{reverse('collections:filter-completions')}?{urlencode(asked)}",
+            "hx-get": reverse("collections:filter-completions", query=asked),
             "hx-trigger": "focus once, input changed delay:150ms",
             "hx-target": f"#{options}",
             "hx-swap": "innerHTML",
@@ -348,7 +347,7 @@ class FilterInput(forms.TextInput):
             "options": options,
             "id": own_id,
             "collection": self.collection,
-            "address": f"{reverse('collections:filter-builder')}?{urlencode(asked | {'id': own_id})}",
+            "address": reverse("collections:filter-builder", query=asked | {"id": own_id}),
         }
         return render_to_string("components/filter_input.html", context)
 

@@ -329,6 +329,11 @@ class ListPage:
     older: str = ""
 
     @property
+    def whole(self) -> str:
+        """The query of the list without filters, at the view of its address that it is."""
+        return "".join(f"view={value}" for name, value in self.others if name == "view")
+
+    @property
     def is_narrowed(self) -> bool:
         return bool(self.q) or any(chip.words for chip in self.chips)
 

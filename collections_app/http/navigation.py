@@ -68,7 +68,13 @@ evaluates, administers = somewhere(Permission.EVALUATE), everywhere(Permission.A
 @cache
 def _address(view: str, prefix: str) -> str:
     """That of a view below the prefix, which a proxy may set. Every page asks for all of them, several times."""
-    return reverse(view)
+    return address_named(view)
+
+
+def address_named(view: str, *arguments: str) -> str:
+    """Of a view of an address, such as operations:operations?view=cluster."""
+    name, mark, query = view.partition("?")
+    return reverse(name, args=arguments) + mark + query
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +142,9 @@ SECTIONS = (
     Section(
         gettext_noop("Library"), "collections", "l", (
             Page("collections:list", gettext_noop("Collections"), "collections", words="documents knowledge library"),
-            Page("collections:create", gettext_noop("New collection"), "plus", makes_collections, "make create"),
-            Page("collections:import", gettext_noop("Import a collection"), "upload", makes_collections, "file"),
+            Page("collections:list?view=new", gettext_noop("New collection"), "plus", makes_collections, "make create"),
+            Page("collections:list?view=import", gettext_noop("Import a collection"), "upload", makes_collections,
+                 "file"),
         ),
     ),
     Section(
@@ -158,7 +165,7 @@ SECTIONS = (
                 "query runs conversations traces spans history log telemetry", starts=("/runs/", "/traces/"),
             ),
             Page(
-                "evaluation:new-evaluation-run", gettext_noop("New evaluation run"), "plus", evaluates,
+                "evaluation:evaluation-runs?view=new", gettext_noop("New evaluation run"), "plus", evaluates,
                 "start evaluate judge", is_tab=False,
             ),
         ),
@@ -192,7 +199,7 @@ SECTIONS = (
                 "users roles sharing permissions invite", group=gettext_noop("Settings"),
             ),
             Page(
-                "operations:retention", gettext_noop("Retention"), "clock", administers,
+                "operations:server-settings?view=retention", gettext_noop("Retention"), "clock", administers,
                 "days kept cleanup privacy gdpr", group=gettext_noop("Settings"),
             ),
             Page(
@@ -200,20 +207,20 @@ SECTIONS = (
                 group=gettext_noop("Settings"),
             ),
             Page(
-                "evaluation:evidence", gettext_noop("Field coverage"), "print", administers,
+                "operations:operations?view=field-coverage", gettext_noop("Field coverage"), "print", administers,
                 "audit evidence eu ai act nist owasp atlas cosai report", group=gettext_noop("Advanced"),
             ),
             Page(
-                "operations:status", gettext_noop("Conformance"), "check",
+                "operations:operations?view=conformance", gettext_noop("Conformance"), "check",
                 words="status specification rules versions span conventions", group=gettext_noop("Advanced"),
             ),
             Page(
-                "operations:leak-probe", gettext_noop("Leak probe"), "lock", administers, "security row access test",
-                group=gettext_noop("Advanced"),
+                "operations:operations?view=leak-probe", gettext_noop("Leak probe"), "lock", administers,
+                "security row access test", group=gettext_noop("Advanced"),
             ),
             Page(
-                "operations:cluster", gettext_noop("Cluster"), "operations", administers, "nodes machines shards",
-                group=gettext_noop("Advanced"),
+                "operations:operations?view=cluster", gettext_noop("Cluster"), "operations", administers,
+                "nodes machines shards", group=gettext_noop("Advanced"),
             ),
             Page(
                 "admin:index", gettext_noop("Django admin"), "admin", is_staff, "users tables records",
@@ -230,7 +237,8 @@ ACCOUNT = Section(
     gettext_noop("Account"), "person", "s", (
         Page("collections:appearance", gettext_noop("Appearance"), "light", words="theme language time zone settings"),
         Page("collections:keys", gettext_noop("API keys"), "key", words="bearer secret token curl"),
-        Page("collections:connections", gettext_noop("Connections"), "traces", words="mcp openai otlp snippets curl"),
+        Page("collections:appearance?view=connections", gettext_noop("Connections"), "traces",
+             words="mcp openai otlp snippets curl"),
         Page("password_change", gettext_noop("Change password"), "edit", has_password, "account"),
         Page("mfa_index", gettext_noop("Second factor"), "key", words="passkey authenticator", starts=("/accounts/",)),
         Page("sessions", gettext_noop("Sessions"), "person", words="account log out devices"),
@@ -297,7 +305,7 @@ TABS = (
             Entry("documents", "collections:detail", gettext_noop("Documents")),
             Entry("sources", "collections:sources", gettext_noop("Sources"), Permission.WRITE),
             Entry("uploads", "collections:uploads", gettext_noop("Uploads")),
-            Entry("trash", "collections:trash", gettext_noop("Trash"), Permission.WRITE),
+            Entry("trash", "collections:detail?view=trash", gettext_noop("Trash"), Permission.WRITE),
         ),
     ),
     Tab(
@@ -312,9 +320,9 @@ TABS = (
     Tab(
         gettext_noop("Content health"),
         (
-            Entry("outliers", "collections:outliers", gettext_noop("Chunk issues")),
-            Entry("findings", "collections:findings", gettext_noop("Security scan")),
-            Entry("gaps", "evaluation:content-gaps", gettext_noop("Content gaps")),
+            Entry("outliers", "evaluation:health", gettext_noop("Chunk issues")),
+            Entry("findings", "evaluation:health?view=findings", gettext_noop("Security scan")),
+            Entry("gaps", "evaluation:health?view=gaps", gettext_noop("Content gaps")),
         ),
         for_work=True,
     ),
@@ -322,7 +330,7 @@ TABS = (
         gettext_noop("Settings"),
         (
             Entry("settings", "collections:settings", gettext_noop("Settings"), Permission.WRITE),
-            Entry("sharing", "collections:sharing", gettext_noop("Sharing"), Permission.ADMINISTER),
+            Entry("sharing", "collections:settings?view=sharing", gettext_noop("Sharing"), Permission.ADMINISTER),
         ),
     ),
 )
@@ -358,6 +366,4 @@ def tab_links(collection: Collection, here: str) -> tuple[list[Link], list[Link]
 
 
 def _link(entry: Entry, collection: Collection, here: str) -> Link:
-    return Link(
-        entry.key, entry.title, reverse(entry.view, args=[collection.name]), "page" if entry.key == here else ""
-    )
+    return Link(entry.key, entry.title, address_named(entry.view, collection.name), "page" if entry.key == here else "")

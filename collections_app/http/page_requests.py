@@ -22,6 +22,7 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django_htmx.middleware import HtmxDetails
 
+from collections_app.access.rules import name_page
 from collections_app.collections.models import collection_choices
 from collections_app.errors import ServiceError, describe
 from collections_app.http.navigation import find_section
@@ -126,6 +127,12 @@ class RefusalMessages:
         return True
 
 
+def tell(request: HttpRequest, text: str, *to: Any) -> HttpResponse:
+    """Go to what `redirect` takes, where the text is told."""
+    messages.success(request, text)
+    return redirect(*to)
+
+
 Acts = Mapping[str, Callable[[], str | HttpResponse]]
 
 
@@ -191,28 +198,28 @@ HELP = {
     "retrieval:chat": "chat",
     "retrieval:playground": "search#debug-a-ranking",
     "evaluation:query-run": "scores",
-    "retrieval:corrective": "answering#confidence-and-the-corrective-step",
+    "evaluation:plans?view=corrective": "answering#confidence-and-the-corrective-step",
     "collections:list": "glossary",
-    "collections:create": "tutorial",
+    "collections:list?view=new": "tutorial",
     "collections:detail": "uploads",
     "collections:upload": "uploads",
-    "collections:urls": "sources#fetch-a-list-of-addresses",
+    "collections:upload?view=urls": "sources#fetch-a-list-of-addresses",
     "collections:sources": "sources",
-    "evaluation:content-gaps": "diagnosis#content-gaps",
+    "evaluation:health?view=gaps": "diagnosis#content-gaps",
     "collections:uploads": "jobs",
     "collections:job": "jobs",
     "collections:batch": "jobs",
-    "collections:import": "export",
-    "collections:preview": "chunking",
+    "collections:list?view=import": "export",
+    "collections:document?view=preview": "chunking",
     "collections:chunk": "curation",
     "collections:document": "curation",
-    "collections:edit": "curation",
-    "collections:trash": "curation#the-trash",
-    "collections:outliers": "curation#read-a-document-beside-its-chunks",
-    "collections:findings": "security",
+    "collections:document?view=edit": "curation",
+    "collections:detail?view=trash": "curation#the-trash",
+    "evaluation:health": "curation#read-a-document-beside-its-chunks",
+    "evaluation:health?view=findings": "security",
     "collections:index_versions": "index-versions",
-    "collections:sharing": "permissions",
-    "collections:readers": "permissions#restricted-documents",
+    "collections:settings?view=sharing": "permissions",
+    "collections:document?view=readers": "permissions#restricted-documents",
     "collections:settings": "operations",
     "collections:models": "models",
     "collections:keys": "api#keys",
@@ -230,11 +237,11 @@ HELP = {
     "evaluation:activity": "traces",
     "evaluation:alerts": "metrics#alerts",
     "operations:operations": "operations",
-    "operations:retention": "operations#retention",
-    "evaluation:evidence": "telemetry#field-coverage",
-    "operations:status": "conformance",
-    "operations:leak-probe": "permissions#how-it-is-enforced",
-    "evaluation:new-models-experiment": "index-versions#compare-embedding-models",
+    "operations:server-settings?view=retention": "operations#retention",
+    "operations:operations?view=field-coverage": "telemetry#field-coverage",
+    "operations:operations?view=conformance": "conformance",
+    "operations:operations?view=leak-probe": "permissions#how-it-is-enforced",
+    "evaluation:experiments?view=models": "index-versions#compare-embedding-models",
     "mfa_index": "sign-on#second-factor",
     "sessions": "sign-on#sessions",
     "password_change": "sign-on",
@@ -244,7 +251,8 @@ HELP = {
 def help_address(request: HttpRequest) -> str:
     """Of the page itself, else of the one that it stands below, else the contents."""
     match = request.resolver_match
-    found = find_section(request.path)
-    names = [match.view_name if match else "", found[1].view if found else ""]
+    found = find_section(name_page(request, request.path))
+    names = [name_page(request, match.view_name), match.view_name] if match else []
+    names += [found[1].view] if found else []
     page, mark, anchor = next((HELP[name] for name in names if name in HELP), "").partition("#")
     return reverse("collections:help-page", args=[page]) + mark + anchor if page else reverse("collections:help")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -17,7 +16,7 @@ from collections_app.chunks.views import SAMPLE_PARTS, try_policy
 from collections_app.collections.forms import POLICY_FIELDS, IndexVersionForm
 from collections_app.collections.views import find_collection
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page, run_action
+from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page, run_action, tell
 from collections_app.index.estimate import Estimate, count_other_policy, estimate_index_version, index_version_states
 from collections_app.index.services import (
     activate_index_version,
@@ -108,12 +107,9 @@ def _initial(collection: Collection) -> dict[str, Any]:
 def _start(request: PageRequest, collection: Collection, form: IndexVersionForm) -> HttpResponse:
     automatic = form.cleaned_data["activate"] == "automatic"
     index_version = start_index_version(collection, form.choices(), automatic=automatic, actor=request.user)
-    messages.success(
-        request,
-        gettext("Building index version %(number)s. Version %(active)s stays active until it is complete.")
-        % {"number": index_version.number, "active": collection.index_version},
-    )
-    return redirect("collections:index_versions", collection.name)
+    text = gettext("Building index version %(number)s. Version %(active)s stays active until it is complete.")
+    values = {"number": index_version.number, "active": collection.index_version}
+    return tell(request, text % values, "collections:index_versions", collection.name)
 
 
 def _find(name: str, number: int) -> IndexVersion:

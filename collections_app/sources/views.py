@@ -25,6 +25,7 @@ from collections_app.http.page_requests import (
     render_page,
     run_action,
     submit_form,
+    tell,
 )
 from collections_app.models import Collection, Operation, Source, SourceChange
 from collections_app.sources.forms import DeleteSourceForm, SourceForm, schedule_words
@@ -126,8 +127,7 @@ def _delete(request: PageRequest, row: Source) -> HttpResponse:
     if gone:
         documents = counted(gone, gettext("document,documents"))
         message += " " + gettext("%(documents)s deleted.") % {"documents": documents}
-    messages.success(request, message)
-    return redirect("collections:sources", name)
+    return tell(request, message, "collections:sources", name)
 
 
 @needs(WRITE, methods="GET")

@@ -12,6 +12,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
+from collections_app.access.rules import name_page
 from collections_app.http.navigation import ACCOUNT, HOME, SECTIONS, Page, Reader, Section, find_section, tab_links
 from collections_app.http.page_requests import help_address
 
@@ -22,7 +23,7 @@ register = template.Library()
 def rail(context: Context) -> dict[str, Any]:
     """Brand and sections; those stay away in which nothing is offered to the reader."""
     request = context["request"]
-    found = find_section(request.path)
+    found = find_section(name_page(request, request.path))
     here = found[0] if found else None
     links = [_link(section, here, request) for section in _of_rail(request.user)]
     shared = {"server_name": settings.RAGD_NAME, "brand": context.get("brand")}
@@ -60,7 +61,7 @@ def help_address_of_page(context: Context) -> str:
 def section_tabs(context: Context) -> dict[str, Any]:
     """The tabs of the section that the address belongs to; the one of this page is current."""
     request = context["request"]
-    found = find_section(request.path)
+    found = find_section(name_page(request, request.path))
     if found is None or found[0].has_menu:
         return {"tabs": []}
     section, here = found
@@ -72,7 +73,7 @@ def section_tabs(context: Context) -> dict[str, Any]:
 def section_menu(context: Context) -> dict[str, Any]:
     """The pages of a section that has a menu, under their headings; nothing elsewhere and without a request."""
     request = context.get("request")
-    found = find_section(request.path) if request else None
+    found = find_section(name_page(request, request.path)) if request else None
     if request is None or found is None or not found[0].has_menu:
         return {}
     section, here = found
@@ -85,7 +86,7 @@ def section_menu(context: Context) -> dict[str, Any]:
 def section_crumb(context: Context) -> SafeString:
     """The section as the first step of the breadcrumb; "" on Home and on pages without a request."""
     request = context.get("request")
-    found = find_section(request.path) if request else None
+    found = find_section(name_page(request, request.path)) if request else None
     pages = found[0].offered(request.user) if found and request else []
     if not found or not pages:
         return SafeString("")

@@ -17,7 +17,7 @@ from django.utils.translation import gettext, gettext_lazy
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.collections.views import find_collection
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, field_of, find_or_404, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, field_of, find_or_404, render_page, submit_form, tell
 from collections_app.index.estimate import index_version_states
 from collections_app.index.services import activate_index_version, get_index_version
 from collections_app.models import Chunk, Collection, Document, IndexVersion
@@ -260,11 +260,8 @@ def gate_report(request: PageRequest, name: str, number: int) -> HttpResponse:
 
     def save() -> HttpResponse:
         activate_index_version(result, overrule=form.cleaned_data["reason"], actor=request.user)
-        messages.success(
-            request,
-            gettext("Index version %(number)s is activated as soon as it is up to date.") % {"number": result.number},
-        )
-        return redirect("collections:index_versions", name)
+        text = gettext("Index version %(number)s is activated as soon as it is up to date.")
+        return tell(request, text % {"number": result.number}, "collections:index_versions", name)
 
     response, status = submit_form(request, form, save)
     if response:

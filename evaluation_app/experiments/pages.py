@@ -27,6 +27,7 @@ from collections_app.http.page_requests import (
     refuse,
     render_page,
     submit_form,
+    tell,
 )
 from collections_app.index.services import start_index_version
 from collections_app.models import Collection
@@ -437,8 +438,7 @@ def _delete(request: PageRequest, pk: UUID) -> HttpResponse:
     except ServiceError as error:
         messages.warning(request, f"{error.message}.")
         return redirect(experiment)
-    messages.success(request, gettext("%(name)s deleted.") % {"name": experiment})
-    return redirect("evaluation:experiments")
+    return tell(request, gettext("%(name)s deleted.") % {"name": experiment}, "evaluation:experiments")
 
 
 def _build(request: PageRequest, pk: UUID) -> HttpResponse:
@@ -497,5 +497,4 @@ def _save(request: PageRequest, pk: UUID) -> HttpResponse:
         return _show(request, experiment, form, 422)
     except (ServiceError, RagdError) as error:
         return _show(request, experiment, form, refuse(form, error))
-    messages.success(request, gettext("Saved as preset %(name)s.") % {"name": data["name"]})
-    return redirect(experiment)
+    return tell(request, gettext("Saved as preset %(name)s.") % {"name": data["name"]}, experiment)

@@ -56,7 +56,7 @@ def show_changes(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResp
     stored = latest_bisection(item)
     if request.method == "POST":
         acts: Acts = {"start": partial(_start, request, item), "undo": partial(_undo, request, stored)}
-        return run_action(request, acts, request.path)
+        return run_action(request, acts, request.get_full_path())
     try:
         runs = list(earlier_runs(item))
     except UnknownCollection:
@@ -69,7 +69,7 @@ def show_changes(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResp
 
 def _start(request: PageRequest, item: EvaluationItem) -> HttpResponse:
     request_bisection(find_good(item, as_run(request.POST.get("good", "").strip())), item, request.user)
-    return redirect(request.path)
+    return redirect(request.get_full_path())
 
 
 def _undo(request: PageRequest, stored: Operation | None) -> str:

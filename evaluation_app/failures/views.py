@@ -108,7 +108,7 @@ def decide_card(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
     else:
         with RefusalMessages(request):
             _decide(request, golden_set, form.cleaned_data)
-    address = f"{reverse('evaluation:board')}?{urlencode({'set': golden_set.name})}"
+    address = reverse("evaluation:board", query={"set": golden_set.name})
     return redirect(next_address(request, address))
 
 
@@ -220,7 +220,7 @@ def content_gaps(request: PageRequest, name: str) -> HttpResponse:
             questions = counted(count, gettext("question,questions"))
             text = gettext("%(questions)s returned.") if dismissed else gettext("%(questions)s dismissed.")
             messages.success(request, text % {"questions": questions})
-        return redirect(f"{reverse('evaluation:content-gaps', args=[name])}?{request.GET.urlencode()}")
+        return redirect(request.get_full_path())
     found = find_gaps(collection, days=days, dismissed=dismissed)
     context = {
         "collection": collection,

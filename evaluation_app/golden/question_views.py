@@ -22,7 +22,7 @@ from django.utils.translation import gettext, gettext_lazy
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.downloads import Reading, download_response
 from collections_app.http.form_fields import LinesField
-from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form, tell
 from collections_app.models import Collection
 from evaluation_app.golden import edits
 from evaluation_app.golden import suggestions as from_runs
@@ -120,7 +120,7 @@ def _save(
             question.refresh_from_db()
         messages.success(request, gettext("Question saved."))
     if request.POST.get("then") == "another":
-        return redirect("evaluation:new-golden-question", golden_set.pk)
+        return redirect(reverse("evaluation:golden-set", args=[golden_set.pk], query={"view": "new"}))
     return redirect(_place_of(question))
 
 
@@ -196,14 +196,13 @@ def _save_from_run(
         golden_set = from_runs.new_set_for(run, actor=request.user) if is_new else find_set_or_404(int(picked))
         question = from_runs.make_from_run(run, golden_set, explicit, accepted=accepted, actor=request.user)
     message = gettext("Added to %(name)s.") if accepted else gettext("Added to %(name)s as a suggestion.")
-    messages.success(request, message % {"name": golden_set.name})
-    return redirect(_place_of(question))
+    return tell(request, message % {"name": golden_set.name}, _place_of(question))
 
 
 def _place_of(question: GoldenQuestion) -> str:
     """Where it is listed: among the questions of its set, or among the suggestions."""
-    page = "evaluation:golden-suggestions" if question.suggested else "evaluation:golden-set"
-    return f"{reverse(page, args=[question.golden_set_id])}#question-{question.pk}"
+    query = {"view": "suggestions"} if question.suggested else {}
+    return f"{reverse('evaluation:golden-set', args=[question.golden_set_id], query=query)}#question-{question.pk}"
 
 
 @needs(READ, EVALUATE, methods="GET")
@@ -247,7 +246,7 @@ def suggestions(request: PageRequest, pk: int) -> HttpResponse:
         outcome = suggest_questions(golden_set, actor=request.user, **form.cleaned_data)
         tell = messages.success if outcome.made else messages.warning
         tell(request, f"{outcome.words[:1].upper()}{outcome.words[1:]}.")
-        return redirect("evaluation:golden-suggestions", pk)
+        return redirect(reverse("evaluation:golden-set", args=[pk], query={"view": "suggestions"}))
 
     response, status = submit_form(request, form, save)
     if response:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django import forms
 from django.contrib import messages
@@ -24,6 +23,7 @@ from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.page_requests import (
+    Acts,
     PageRequest,
     RefusalMessages,
     find_or_404,
@@ -32,6 +32,7 @@ from collections_app.http.page_requests import (
     render_page,
     run_action,
     submit_form,
+    tell,
     whole_number,
 )
 from collections_app.models import Collection
@@ -171,14 +172,16 @@ def set_context(golden_set: GoldenSet, part: str) -> dict[str, Any]:
         "versions_total": golden_set.versions.count(),
         "runs_total": golden_set.runs.count(),
         "lives": Collection.objects.live().filter(name=golden_set.collection_name).exists(),
-        "evaluate_href": f"{reverse('evaluation:new-evaluation-run')}?{urlencode({'set': golden_set.name})}",
+        "evaluate_href": reverse("evaluation:evaluation-runs", query={"view": "new", "set": golden_set.name}),
         # runs_total counts them all
-        "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name, 'purpose': 'all'})}",
+        "runs_href": reverse("evaluation:evaluation-runs", query={"set": golden_set.name, "purpose": "all"}),
     }
 
 
-def show_settings(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
+@needs(EVALUATE, methods="GET POST")
+def show_settings(request: PageRequest, pk: int) -> HttpResponse:
     """A POST changes name, description and criteria; do=delete deletes the set."""
+    golden_set = find_set_or_404(pk)
     if request.POST.get("do") == "delete":
         counts = sets.delete_set(golden_set, actor=request.user)
         text = gettext("%(name)s deleted, with %(questions)s questions.")
@@ -210,11 +213,8 @@ def _change_questions(request: PageRequest, golden_set: GoldenSet) -> HttpRespon
         return redirect(back)
     if action == "follow":
         count = edits.follow_moved_chunks(golden_set, actor=request.user)
-        messages.success(
-            request,
-            gettext("%(chunks)s updated.") % {"chunks": counted(count, gettext("expected chunk,expected chunks"))},
-        )
-        return redirect(back)
+        chunks = counted(count, gettext("expected chunk,expected chunks"))
+        return tell(request, gettext("%(chunks)s updated.") % {"chunks": chunks}, back)
     if not ids:
         messages.error(request, gettext("Select questions first."))
         return redirect(back)
@@ -248,7 +248,8 @@ def show_versions(request: PageRequest, pk: int) -> HttpResponse:
     golden_set = find_set_or_404(pk)
     version, before, after = (whole_number(request.GET.get(name)) for name in ("version", "before", "after"))
     if request.method == "POST":
-        return run_action(request, {"restore": lambda: _bring_back(request, golden_set, version or 0)}, request.path)
+        acts: Acts = {"restore": lambda: _bring_back(request, golden_set, version or 0)}
+        return run_action(request, acts, f"{request.path}?view=versions")
     if version is not None:
         found = _or_404(golden_set, version)
         context = set_context(golden_set, "versions") | {
@@ -351,9 +352,10 @@ class RubricForm(forms.Form):
     )
 
 
-def show_rubrics(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
+@needs(EVALUATE, methods="GET POST")
+def show_rubrics(request: PageRequest, pk: int) -> HttpResponse:
     """A POST adds the rubric, or changes the one of its name; remove=NAME removes one. ?edit=NAME fills the form."""
-    here = f"{request.path}?view=rubrics"
+    golden_set, here = find_set_or_404(pk), f"{request.path}?view=rubrics"
     if name := request.POST.get("remove"):
         with RefusalMessages(request):
             _write(request, golden_set, [each for each in golden_set.rubrics if each["name"] != name])
@@ -368,10 +370,8 @@ def show_rubrics(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
         known = [each["name"] for each in golden_set.rubrics]
         kept = [rubric if each["name"] == rubric["name"] else each for each in golden_set.rubrics]
         _write(request, golden_set, kept if rubric["name"] in known else [*kept, rubric])
-        messages.success(
-            request, gettext("Rubric %(name)s saved. The next evaluation run scores it.") % {"name": rubric["name"]}
-        )
-        return redirect(here)
+        text = gettext("Rubric %(name)s saved. The next evaluation run scores it.")
+        return tell(request, text % {"name": rubric["name"]}, here)
 
     response, status = submit_form(request, form, save)
     titles = dict(KINDS)

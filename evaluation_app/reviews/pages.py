@@ -21,7 +21,7 @@ from collections_app.audit.services import Subject
 from collections_app.domain.formats import counted
 from collections_app.http.downloads import Reading, download_response
 from collections_app.http.lists import Filter, ListKind, list_page
-from collections_app.http.page_requests import PageRequest, field_of, page_of, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, field_of, page_of, render_page, submit_form, tell
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
@@ -213,8 +213,7 @@ def go_on(request: PageRequest) -> HttpResponse:
     """To the next answer of this person, or back to the queue when there is none. last=ID: what they judged before."""
     review_task = next_task(request.user.get_username(), _later(request))
     if review_task is None:
-        messages.success(request, gettext("Queue empty."))
-        return redirect("evaluation:review")
+        return tell(request, gettext("Queue empty."), "evaluation:review")
     last = request.GET.get("last", "")
     address = reverse("evaluation:review-task", args=[review_task.pk])
     return redirect(f"{address}?last={last}" if last.isdecimal() else address)
@@ -238,7 +237,7 @@ def judge(request: PageRequest, pk: int) -> HttpResponse:
         review(task, form.verdicts, unsupported=data["unsupported"], note=data["note"], actor=request.user)
         if request.POST.get("then") == "stay":
             return redirect("evaluation:review-task", pk=pk)
-        return redirect(f"{reverse('evaluation:review-next')}?{urlencode({'last': pk})}")
+        return redirect(reverse("evaluation:review-next", query={"last": pk}))
 
     response, status = submit_form(request, form, save)
     if response:

@@ -8,14 +8,22 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
-from django.contrib import messages
 from django.http import HttpResponse, QueryDict, StreamingHttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.errors import ServiceError
-from collections_app.http.page_requests import PageRequest, field_of, find_or_404, refuse, render_page, submit_form
+from collections_app.http.page_requests import (
+    PageRequest,
+    field_of,
+    find_or_404,
+    refuse,
+    render_page,
+    submit_form,
+    tell,
+)
 from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection
 from evaluation_app.golden.sets import listed_sets, set_named
@@ -253,11 +261,8 @@ def calibrate_page(request: PageRequest, name: str) -> HttpResponse:
         data = form.cleaned_data
         unanswerable = list(data["unanswerable"])
         calibrate(collection, data["set"], unanswerable=unanswerable, target=data["target"], actor=request.user)
-        messages.success(
-            request,
-            gettext("%(name)s was calibrated on %(name_2)s.") % {"name": collection.name, "name_2": data["set"].name},
-        )
-        return redirect("retrieval:corrective", name)
+        text = gettext("%(name)s was calibrated on %(name_2)s.") % {"name": name, "name_2": data["set"].name}
+        return tell(request, text, reverse("evaluation:plans", args=[name], query={"view": "corrective"}))
 
     response, status = submit_form(request, form, save)
     if response:

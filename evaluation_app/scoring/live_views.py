@@ -13,15 +13,21 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
-from django.contrib import messages
 from django.http import HttpResponse, QueryDict
-from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.rules import EVALUATE, READ, needs
-from collections_app.http.page_requests import PageRequest, field_of, find_or_404, page_of, render_page, submit_form
+from collections_app.http.page_requests import (
+    PageRequest,
+    field_of,
+    find_or_404,
+    page_of,
+    render_page,
+    submit_form,
+    tell,
+)
 from collections_app.models import Collection
 from evaluation_app.charts.score_charts import BINS, TrendPoint, draw_distribution, draw_trend
 from evaluation_app.measures.catalogue import measure_of
@@ -251,8 +257,7 @@ def live_collection(request: PageRequest, name: str) -> HttpResponse:
 
     def save() -> HttpResponse:
         save_sampling(collection, **form.values, actor=request.user)
-        messages.success(request, _sampling_message(form))
-        return redirect("evaluation:live-collection", name)
+        return tell(request, _sampling_message(form), "evaluation:live-collection", name)
 
     response, status = submit_form(request, form, save)
     if response:

@@ -33,7 +33,7 @@ from psycopg.errors import InsufficientPrivilege
 from collections_app.access.context import NOBODY, Access, Forbidden, carried, current_access, using_access
 from collections_app.access.limits import LimitReached, Usage, count_request
 from collections_app.access.permissions import Permission
-from collections_app.access.rules import Rule, rule_of
+from collections_app.access.rules import Rule, name_page, rule_of, view_of
 from collections_app.access.services import access_of_user
 from collections_app.endpoints.server_settings import stored
 from collections_app.errors import ServiceError, error_body
@@ -59,15 +59,15 @@ ITEMS: tuple[tuple[str, str, type[Model], str], ...] = (
     ("", "operation_id", Operation, gettext_noop("Operation")),
     ("", "sync_id", Operation, gettext_noop("Sync")),
     ("collections/<str:name>/sources/", "pk", Source, gettext_noop("Source")),
-    ("alerts/rules/", "pk", AlertRule, gettext_noop("Alert rule")),
-    ("alerts/webhooks/", "pk", Webhook, gettext_noop("Webhook")),
+    ("alerts/?view=rule", "pk", AlertRule, gettext_noop("Alert rule")),
+    ("alerts/?view=webhook", "pk", Webhook, gettext_noop("Webhook")),
     ("chat/assistants/", "pk", ChatAssistant, gettext_noop("Assistant")),
     ("evaluation/runs/", "pk", EvaluationRun, EVALUATION_RUN),
     ("evaluation/runs/", "other", EvaluationRun, EVALUATION_RUN),
     ("evaluation/sets/", "pk", GoldenSet, gettext_noop("Test set")),
     ("evaluation/experiments/", "pk", Experiment, gettext_noop("Experiment")),
     ("evaluation/review/", "pk", ReviewTask, gettext_noop("Review")),
-    ("models/<int:pk>/", "pk", ModelSetting, gettext_noop("Model")),
+    ("models/?view=", "pk", ModelSetting, gettext_noop("Model")),
     ("people/groups/", "pk", Group, gettext_noop("Group")),
     ("people/<int:pk>/", "pk", User, gettext_noop("Person")),
 )
@@ -86,7 +86,7 @@ def spell_missing(request: HttpRequest) -> str:
     collection_id = None if collection is None else find_collection_id(collection)
     if collection is not None and collection_id is None:
         return gettext("There is no collection %(collection)s.") % {"collection": collection}
-    item = _find_missing(match.route, named, collection_id)
+    item = _find_missing(name_page(request, match.route), named, collection_id)
     if item is not None:
         values = {"kind": gettext(item[0]), "name": item[1], "collection": collection}
         if collection is None:
@@ -159,7 +159,7 @@ class AccessMiddleware:
         match = request.resolver_match
         if match is None or match.namespace not in PAGES or current_access() == NOBODY:
             return None
-        rule = rule_of(view)
+        rule = rule_of(view_of(view, request.GET.get("view", "")))
         if rule is None:
             raise PermissionDenied
         needed = rule.post if request.method in CHANGING else rule.get

@@ -16,7 +16,7 @@ from django.utils.translation import gettext, gettext_noop
 from collections_app.access.context import current_access
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import needs
-from collections_app.http.navigation import Page, Reader, administers, all_pages, evaluates, somewhere
+from collections_app.http.navigation import Page, Reader, address_named, administers, all_pages, evaluates, somewhere
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from collections_app.models import Collection, Document
 from evaluation_app.models import GoldenSet
@@ -102,19 +102,19 @@ class Verb:
 
     def address_of(self, collection: Collection) -> str:
         if self.query:
-            return f"{reverse(self.view)}?{urlencode({'collection': collection.name})}"
-        return reverse(self.view, args=[collection.name])
+            return reverse(self.view, query={"collection": collection.name})
+        return address_named(self.view, collection.name)
 
 
 WRITE, ASK, READ = Permission.WRITE, Permission.ASK, Permission.READ
 VERBS = (
     Verb("collections:upload", "upload", gettext_noop("Upload to %(name)s"), WRITE, ("upload", "add documents")),
     Verb("retrieval:chat", "ask", gettext_noop("Ask %(name)s"), ASK, ("ask", "question"), query=True),
-    Verb("collections:text", "edit", gettext_noop("Write a text for %(name)s"), WRITE, ("write", "paste")),
+    Verb("collections:upload?view=text", "edit", gettext_noop("Write a text for %(name)s"), WRITE, ("write", "paste")),
     Verb("collections:sources", "refresh", gettext_noop("Sources of %(name)s"), WRITE, ("sources", "sync")),
     Verb("collections:uploads", "clock", gettext_noop("Uploads of %(name)s"), READ, ("uploads", "jobs")),
-    Verb("collections:trash", "trash", gettext_noop("Trash of %(name)s"), WRITE, ("trash", "restore")),
-    Verb("evaluation:content-gaps", "evaluation", gettext_noop("Content gaps of %(name)s"), READ, ("gaps",)),
+    Verb("collections:detail?view=trash", "trash", gettext_noop("Trash of %(name)s"), WRITE, ("trash", "restore")),
+    Verb("evaluation:health?view=gaps", "evaluation", gettext_noop("Content gaps of %(name)s"), READ, ("gaps",)),
     Verb("collections:settings", "admin", gettext_noop("Settings of %(name)s"), WRITE, ("settings",)),
 )
 
@@ -143,11 +143,11 @@ def _behind(requested: str, verbs: tuple[str, ...]) -> str | None:
 
 # what is made anew and has no page in the list of sections
 NEW = (
-    Page("retrieval:chat-assistant-new", gettext_noop("New assistant"), "plus", somewhere(Permission.WRITE), "create"),
-    Page("collections:key-create", gettext_noop("Create API key"), "plus", words="new secret token"),
-    Page("collections:model-add", gettext_noop("Add model"), "plus", words="new endpoint provider connect"),
-    Page("collections:new-person", gettext_noop("Add person"), "plus", administers, "new user invite"),
-    Page("evaluation:new-plans-experiment", gettext_noop("New experiment"), "plus", evaluates, "tune grid sweep"),
+    Page("retrieval:chat-assistants?view=new", gettext_noop("New assistant"), "plus", somewhere(WRITE), "create"),
+    Page("collections:keys?view=new", gettext_noop("Create API key"), "plus", words="new secret token"),
+    Page("collections:models?view=new", gettext_noop("Add model"), "plus", words="new endpoint provider connect"),
+    Page("collections:people?view=new", gettext_noop("Add person"), "plus", administers, "new user invite"),
+    Page("evaluation:experiments?view=new", gettext_noop("New experiment"), "plus", evaluates, "tune grid sweep"),
 )
 
 

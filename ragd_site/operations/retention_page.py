@@ -195,7 +195,7 @@ def change_period(request: PageRequest, period: str) -> HttpResponse:
         now = set_period(period, value, actor=request.user)
         done = {"name": TEXTS[period][0], "amount": amount_of(now, now.value)}
         messages.success(request, gettext("%(name)s: %(amount)s. The next deletion goes by it.") % done)
-        return redirect(reverse("operations:retention"))
+        return redirect(reverse("operations:server-settings", query={"view": "retention"}))
 
     response, status = submit_form(request, form, save)
     return response or render_page(request, "evaluation/retention_period.html", context, parts=DUE, status=status)

@@ -21,7 +21,7 @@ from django.utils.translation import gettext, gettext_lazy
 from collections_app.access.mail import can_mail
 from collections_app.access.rules import ADMINISTER, needs
 from collections_app.endpoints.server_settings import change_settings, stored
-from collections_app.http.page_requests import PageRequest, RefusalMessages, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, RefusalMessages, render_page, submit_form, tell
 from collections_app.models import Operation
 from ragd.errors import InvalidInput
 from ragd_site.backup.operations import DAYS, KINDS, make_key, next_slot, pack, request_backup
@@ -210,8 +210,7 @@ def server_settings(request: PageRequest) -> HttpResponseBase:
 
     def save() -> HttpResponse:
         change_settings(form.cleaned_data["changes"], form.cleaned_data["secrets"], actor=request.user)
-        messages.success(request, gettext("Saved. It holds within seconds, without a restart."))
-        return redirect(address)
+        return tell(request, gettext("Saved. It holds within seconds, without a restart."), address)
 
     response, status = (None, 200) if do else submit_form(request, form, save)
     context = {"page": page, "subjects": SUBJECTS.values(), "form": form, "can_mail": can_mail(), "key": key}

@@ -11,6 +11,7 @@ from django.contrib import messages
 from django.contrib.auth.models import User
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect
+from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
 from collections_app.access.context import current_access
@@ -151,7 +152,7 @@ def _try_rules(request: PageRequest) -> HttpResponse:
     result.refresh_from_db()
     if result.error:
         messages.error(request, gettext("The check failed: %(error)s.") % {"error": result.error})
-    return redirect("operations:status")
+    return redirect(reverse("operations:operations", query={"view": "conformance"}))
 
 
 @needs(ADMINISTER, everywhere=True, methods="GET POST")
@@ -162,7 +163,7 @@ def cluster(request: PageRequest) -> HttpResponse:
             _change(request)
         except ServiceError as error:
             messages.error(request, str(error))
-        return redirect("operations:cluster")
+        return redirect(reverse("operations:operations", query={"view": "cluster"}))
     state = read_cluster()
     context = {"state": state, "moves": plan_moves(state.shards, state.nodes)}
     context["rows"] = [(each, [state.address_of(group) for group in each.groups]) for each in state.versions]

@@ -5,17 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from django import forms
-from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.http import HttpResponse
-from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.context import current_access
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import ASK, WRITE, needs
 from collections_app.http.form_fields import LinesField
-from collections_app.http.page_requests import PageRequest, field_of, find_or_404, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, field_of, find_or_404, render_page, submit_form, tell
 from collections_app.models import Collection
 from retrieval_app.chat.assistants import (
     AssistantFields,
@@ -105,22 +103,18 @@ def edit_assistant(request: PageRequest, pk: int | None = None) -> HttpResponse:
 
     def save() -> HttpResponse:
         saved = save_assistant(form.fields_of(), found, actor=request.user)
-        messages.success(request, gettext("Assistant %(name)s saved.") % {"name": saved.name})
-        return redirect("retrieval:chat-assistants")
+        return tell(request, gettext("Assistant %(name)s saved.") % {"name": saved.name}, "retrieval:chat-assistants")
 
     response, status = submit_form(request, form, save)
     context = {"form": form, "assistant": found, "server": f"{request.scheme}://{request.get_host()}"}
     return response or render_page(request, "retrieval/chat/assistant.html", context, status=status)
 
 
-@needs(WRITE, methods="GET POST")
+@needs(WRITE, methods="POST")
 def remove_assistant(request: PageRequest, pk: int) -> HttpResponse:
     found = _writable(pk)
-    if request.method == "POST":
-        delete_assistant(found, actor=request.user)
-        messages.success(request, gettext("Assistant %(name)s deleted.") % {"name": found.name})
-        return redirect("retrieval:chat-assistants")
-    return render_page(request, "retrieval/chat/delete_assistant.html", {"assistant": found})
+    delete_assistant(found, actor=request.user)
+    return tell(request, gettext("Assistant %(name)s deleted.") % {"name": found.name}, "retrieval:chat-assistants")
 
 
 def _writable(pk: int) -> ChatAssistant:

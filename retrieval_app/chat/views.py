@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -30,6 +29,7 @@ from collections_app.http.page_requests import (
     read_uuid,
     refuse,
     render_page,
+    tell,
     whole_number,
 )
 from collections_app.jobs.operations import arriving_collection
@@ -321,8 +321,7 @@ def share_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     is_shared = request.POST.get("shared") == "on"
     share(found, shared=is_shared, actor=request.user)
     done = gettext("Thread shared.") if is_shared else gettext("Sharing stopped.")
-    messages.success(request, done)
-    return redirect(found)
+    return tell(request, done, found)
 
 
 @needs(ASK, methods="GET POST")
@@ -330,8 +329,7 @@ def delete_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     found = find_thread(request, thread_id)
     if request.method == "POST":
         delete(found, actor=request.user)
-        messages.success(request, gettext("Thread deleted."))
-        return redirect("retrieval:chat")
+        return tell(request, gettext("Thread deleted."), "retrieval:chat")
     return render_page(request, "retrieval/chat/delete.html", {"thread": found})
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.urls import reverse
-from django.utils.http import urlencode
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.documents.filters import write_filter
@@ -206,4 +205,4 @@ def address_of_run(run: QueryRun) -> str:
     except (RagdError, TypeError):
         return ""
     values = {"q": run.query} | form_values(plan) | ({"run": str(run.pk)} if run.pk else {})
-    return f"{reverse('retrieval:playground', args=[run.collection_name])}?{urlencode(values)}"
+    return reverse("retrieval:playground", args=[run.collection_name], query=values)

@@ -124,6 +124,6 @@ def corrective(request: PageRequest, name: str) -> HttpResponse:
                 )
             elif requested == "forget" and forget_calibration(collection, actor=request.user):
                 messages.success(request, gettext("Calibration deleted."))
-        return redirect("retrieval:corrective", name)
+        return redirect(reverse("evaluation:plans", args=[name], query={"view": "corrective"}))
     context = {"collection": collection, "tab": "settings"} | describe_calibration(calibration_of(collection))
     return render_page(request, "retrieval/corrective/calibration.html", context, parts=PARTS)

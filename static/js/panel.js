@@ -146,7 +146,7 @@ on("click", "dialog", (dialog, event) => {
     event.preventDefault();
     const pane = find("[data-pane]", link.closest("[data-split]") ?? document.createElement("div"));
     if (pane?.offsetParent) { // a wide screen has room for the span beside its trace; its address goes with the page's
-      const span = decodeURIComponent(new URL(link.href).pathname.split("/").at(-2));
+      const span = new URL(link.href).searchParams.get("span_id");
       findAll(".wf-row").forEach((row) => row.classList.toggle("chosen", row.dataset.span === span));
       if (!(await fillPart(pane, link.href, "#detail"))) return;
       pane.scrollTop = 0;

@@ -8,7 +8,11 @@ const rowLink = (row) => find("[data-row-link]", row) ?? find(":is(th, td.wide, 
 (() => {
   const KEPT = "ragd-list";
   const OWN = "[data-key=j], [data-key=k]"; // what a page has whose server knows the neighbours
-  const pathOf = (address) => new URL(address, location).pathname;
+  const OF_A_ROW = ["pk", "position", "number", "question_id", "span_id"]; // what tells the things of one path apart
+  function pathOf(address) {
+    const { pathname, searchParams } = new URL(address, location);
+    return [pathname, ...OF_A_ROW.map((name) => searchParams.get(name))].join(" ");
+  }
   const boxOf = (row) => row.closest("table, ul, ol") ?? row.parentElement;
   const boxesOf = (page) => [...new Set(findAll(ROWS, page).map(boxOf))];
 
@@ -87,7 +91,7 @@ const rowLink = (row) => find("[data-row-link]", row) ?? find(":is(th, td.wide, 
   }
   const nav = find(OWN) ? null : walk(here(), false);
   if (nav) find(".top .tools")?.before(nav);
-  if (list.rows.some(([href]) => pathOf(href) === location.pathname)) {
-    findAll(".crumbs a").filter((link) => link.pathname === pathOf(list.address)).forEach((link) => { link.href = list.address; });
+  if (list.rows.some(([href]) => pathOf(href) === pathOf(location))) {
+    findAll(".crumbs a").filter((link) => pathOf(link.href) === pathOf(list.address)).forEach((link) => { link.href = list.address; });
   }
 })();

@@ -15,15 +15,7 @@ from collections_app.access.document_access import set_access
 from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
-from collections_app.models import (
-    Collection,
-    IngestBatch,
-    IngestJob,
-    Operation,
-    RoleGrant,
-    Source,
-    SourceChange,
-)
+from collections_app.models import Collection, IngestBatch, IngestJob, Operation, RoleGrant, Source, SourceChange
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet, ReviewTask, Span
 from evaluation_app.reviews.queue import queue_run
@@ -194,24 +186,9 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
         collection_ids=[collection.pk],
     )  # fmt: skip
     return Place(
-        collection,
-        word,
-        golden_set,
-        question,
-        runs,
-        experiment,
-        batch,
-        job,
-        operation,
-        task,
-        query,
-        span,
-        group,
-        grant,
-        source,
-        sync,
-        assistant,
-    )
+        collection, word, golden_set, question, runs, experiment, batch, job, operation, task, query, span, group,
+        grant, source, sync, assistant,
+    )  # fmt: skip
 
 
 def build_house() -> House:

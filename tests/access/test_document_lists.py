@@ -428,25 +428,24 @@ def test_the_pages_state_and_tell(people: People, client: Client) -> None:
     client.force_login(User.objects.get(username="root"))
     base = f"/collections/{people.collection.name}"
     posted = {"doc_id": "t", "content": WORD, "access": "restricted", "access_groups": "rangers"}
-    assert client.post(f"{base}/text/", posted).status_code == 302
+    assert client.post(f"{base}/upload/?view=text", posted).status_code == 302
     assert people.documents("ada") == set()
     page = client.get(f"{base}/documents/t/").content.decode()
     assert 'id="readers"' in page and "rangers" in page
     rows = client.get(f"{base}/").content.decode()
     assert 'class="lock"' in rows and "Only: rangers" in rows
     assert 'class="lock"' not in client.get(f"{base}/?access=open").content.decode()
-    assert client.get(f"{base}/readers/t/").status_code == 200
-    assert (
-        client.post(f"{base}/readers/t/", {"access": "restricted", "access_users": "nobody-there"}).status_code == 422
-    )
-    assert client.post(f"{base}/readers/t/", {"access": "open", "access_groups": "rangers"}).status_code == 302
+    readers = f"{base}/documents/t/?view=readers"
+    assert client.get(readers).status_code == 200
+    assert client.post(readers, {"access": "restricted", "access_users": "nobody-there"}).status_code == 422
+    assert client.post(readers, {"access": "open", "access_groups": "rangers"}).status_code == 302
     assert people.documents("ada") == {"t"}
-    asked = client.post(f"{base}/change/", {"action": "access", "doc_id": "t"})
+    asked = client.post(f"{base}/?view=change", {"action": "access", "doc_id": "t"})
     assert asked.status_code == 200 and 'name="access_groups"' in asked.content.decode()
     changed = {"action": "access", "doc_id": "t", "confirmed": "on", "access": "restricted", "access_groups": "rangers"}
-    assert client.post(f"{base}/change/", changed).status_code == 302
+    assert client.post(f"{base}/?view=change", changed).status_code == 302
     assert people.documents("ada") == set()
-    for address in ("upload/", "text/", "urls/", "sources/new/?kind=website"):
+    for address in ("upload/", "upload/?view=text", "upload/?view=urls", "sources/?view=new&kind=website"):
         assert 'name="access_users"' in client.get(f"{base}/{address}").content.decode(), address
 
 

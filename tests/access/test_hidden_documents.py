@@ -13,13 +13,13 @@ def test_a_curator_cannot_change_a_hidden_document_by_its_name(house: House) -> 
     client, base = house.client("curator"), "/collections/nature/"
     before = Document.objects.values().get(doc_id="secret.md")
     answers = [
-        client.post(f"{base}text/", {"doc_id": "secret.md", "content": "overwritten"}),
+        client.post(f"{base}upload/?view=text", {"doc_id": "secret.md", "content": "overwritten"}),
         client.post(f"{base}upload/", {"uploads": [SimpleUploadedFile("secret.md", b"overwritten")]}),
-        client.post(f"{base}edit/secret.md/", {"title": "x", "expected_revision": "1"}),
-        client.post(f"{base}chunk-edits/0/secret.md/", {"action": "edit", "content": "x", "revision": "1"}),
-        client.post(f"{base}rollback/1/secret.md/"),
+        client.post(f"{base}documents/secret.md/?view=edit", {"title": "x", "expected_revision": "1"}),
+        client.post(f"{base}chunks/0/secret.md/?view=change", {"action": "edit", "content": "x", "revision": "1"}),
+        client.post(f"{base}documents/secret.md/?view=rollback&number=1"),
         *(
-            client.post(f"{base}change/", {"action": action, "confirmed": "on", "doc_id": "secret.md"})
+            client.post(f"{base}?view=change", {"action": action, "confirmed": "on", "doc_id": "secret.md"})
             for action in ("delete", "archive", "disable", "reindex")
         ),
     ]
@@ -45,14 +45,15 @@ def test_the_original_of_a_hidden_document_is_there_for_its_readers_alone(house:
     )
     assert house.client("viewer").get(f"/collections/nature/original/{house.own.word}.md/").status_code == 200
     replaced = house.client("curator").post(
-        "/collections/nature/new-version/secret.md/", {"file": SimpleUploadedFile("x.md", b"overwritten")}
+        "/collections/nature/documents/secret.md/?view=new-version",
+        {"file": SimpleUploadedFile("x.md", b"overwritten")},
     )
     assert replaced.status_code == 404
 
 
 def test_the_administrator_of_a_collection_deletes_it(house: House) -> None:
     client = house.client("administrator")
-    answer = client.post("/collections/nature/delete/", {"typed_name": "nature"}, follow=True)
+    answer = client.post("/collections/nature/settings/?view=delete", {"typed_name": "nature"}, follow=True)
     assert answer.redirect_chain == [("/collections/", 302)] and answer.status_code == 200
     assert not Document.objects.filter(collection_id=house.own.collection.pk).exists()
     assert Document.objects.filter(collection_id=house.foreign.collection.pk).count() == 2

@@ -62,11 +62,11 @@ def test_the_truth_follows_roles_groups_and_lists(corpus: Corpus) -> None:
 
 def test_the_page_asks_as_the_chosen_person(corpus: Corpus, admin_client: Client) -> None:
     person, collection = corpus.people[0], corpus.collections[0]
-    assert admin_client.get("/operations/leak-probe/").status_code == 200
-    page = admin_client.post("/operations/leak-probe/", {"person": person.pk, "collection": collection.pk})
+    assert admin_client.get("/operations/?view=leak-probe").status_code == 200
+    page = admin_client.post("/operations/?view=leak-probe", {"person": person.pk, "collection": collection.pk})
     report = page.context["report"]
     assert (report.person, report.passed, len(report.channels)) == (person.get_username(), True, len(CHANNELS))
-    assert admin_client.post("/operations/leak-probe/", {"person": "0"}).status_code == 422
+    assert admin_client.post("/operations/?view=leak-probe", {"person": "0"}).status_code == 422
     other = Client()
     other.force_login(person)
-    assert other.get("/operations/leak-probe/").status_code == 403
+    assert other.get("/operations/?view=leak-probe").status_code == 403

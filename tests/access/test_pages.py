@@ -10,31 +10,31 @@ from typing import Any
 
 import pytest
 from django.test import Client
-from django.urls import URLPattern, get_resolver, reverse
+from django.utils.html import escape
+from selectolax.lexbor import LexborHTMLParser
 
 from collections_app.access.permissions import GIVEN, Permission
 from collections_app.access.services import access_of_user
 from tests.access.house import PEOPLE, House, Place
 from tests.access.offers import is_refused, offers
-from tests.addresses import URLS, rule_named
+from tests.addresses import all_addresses, rule_named
 from tests.web.test_every_page import FRAGMENTS, check_page
 
 pytestmark = pytest.mark.django_db
 
 # of the server: their argument names nothing of a collection
 OF_SERVER = {
-    "collections:model-edit", "collections:model-delete", "collections:model-test", "collections:audit-event",
-    "collections:key-rotate", "collections:key-revoke", "collections:help-page", "evaluation:new-alert-rule",
-    "evaluation:alert-rule", "evaluation:webhook", "operations:retention-period",
+    "collections:models?view=edit", "collections:models?view=delete", "collections:models?view=test",
+    "collections:audit?view=event",
+    "collections:keys?view=rotate", "collections:keys?view=revoke", "collections:help-page",
+    "evaluation:alerts?view=new", "evaluation:alerts?view=rule", "evaluation:alerts?view=webhook",
+    "operations:server-settings?view=period",
 }  # fmt: skip
 # what they show was not made, or cannot be made without more than a database
 NOTHING_TO_SHOW = {
-    "collections:original",
-    "collections:page-image",
-    "collections:rollback",
-    "evaluation:measured",
+    "collections:original", "collections:page-image", "collections:document?view=rollback", "evaluation:measured",
     "retrieval:public-assistant",  # switched off
-}
+}  # fmt: skip
 # included in pages
 PARTS = FRAGMENTS | {
     "collections:folders", "collections:jobs-lines", "collections:jobs-strip", "collections:transfers",
@@ -45,23 +45,12 @@ OF_A_THREAD = "chat/<"  # which its owner, root, shares with nobody
 OF_A_RUN = ("runs/", "traces/<", "evaluation/sets/from-run/", "evaluation/sets/of-run/")
 
 
-def every_page() -> Iterator[tuple[str, str, set[str]]]:
-    """(view name, route, names of its arguments)"""
-    for namespace in URLS:
-        for pattern in get_resolver(URLS[namespace]).url_patterns:
-            assert isinstance(pattern, URLPattern)
-            if pattern.name:
-                yield f"{namespace}:{pattern.name}", str(pattern.pattern), set(pattern.pattern.converters)
-
-
-def addresses_of(place: Place) -> Iterator[tuple[str, str, dict[str, Any], str]]:
-    """(view name, route, arguments, address) of each page that has an argument of the place, or none."""
-    for view_name, route, names in every_page():
-        if view_name in OF_SERVER:
-            continue
-        known = place.arguments(view_name, route)
-        arguments = {name: known[name] for name in names}
-        yield view_name, route, arguments, reverse(view_name, kwargs=arguments)
+def addresses_of(place: Place) -> Iterator[tuple[str, str, frozenset[str], str]]:
+    """(view name, route, names of its arguments, address) of each page that has an argument of the place, or none."""
+    for each in all_addresses():
+        if each.name not in OF_SERVER:
+            known = place.arguments(each.name, each.route)
+            yield each.name, each.route, each.names.union(each.asked), each.of(known, query_of(each.name, place))
 
 
 def body_of(response: Any) -> str:
@@ -79,7 +68,7 @@ def may(name: str, permission: Permission | None, everywhere: bool) -> bool:
 def allowed_statuses(name: str, view_name: str, route: str) -> set[int]:
     """What a GET of a page of the own collection, or of none, may answer."""
     rule = rule_named(view_name)
-    if view_name == "collections:model-add":  # by the permissions of Django's admin
+    if view_name == "collections:models?view=new":  # by the permissions of Django's admin
         return {200} if name == "root" else {403}
     if view_name == "collections:operation" and name not in ("administrator", "root"):  # somebody else's
         return {404}
@@ -99,10 +88,10 @@ def query_of(view_name: str, place: Place) -> str:
     """What an address needs beside its arguments."""
     run, other = (each.pk for each in place.runs)
     return {
-        "evaluation:compare-question": f"?base={run}&other={other}",
-        "evaluation:compare": f"?base={run}&other={other}",
-        "evaluation:impact": f"?impact=delete&doc_id={place.word}.md",
-        "collections:change": f"?doc_id={place.word}.md",
+        "evaluation:compare?view=question": f"&base={run}&other={other}",
+        "evaluation:compare": f"&base={run}&other={other}",
+        "evaluation:impact": f"&impact=delete&doc_id={place.word}.md",
+        "collections:detail?view=change": f"&doc_id={place.word}.md",
     }.get(view_name, "")
 
 
@@ -117,10 +106,21 @@ def is_page(response: Any) -> bool:
     return bool(response.status_code == 200 and response["Content-Type"].startswith("text/html"))
 
 
+def list_strays(body: str, address: str) -> list[str]:
+    """What a page at a view of its address leads to without that view: relative links, and forms that GET."""
+    path = address.partition("?")[0]
+    return [
+        node.html or ""
+        for node in LexborHTMLParser(body).css("main a[href^='?'], main form:not([method=post])")
+        if (node.attributes.get("action") or path).partition("#")[0] == path
+        and "view=" not in (node.attributes.get("href") or "") and node.css_first("input[name=view]") is None
+    ]  # fmt: skip
+
+
 VIEWS_OF_A_PAGE = (
-    "/settings/retention/?count=on",
+    "/settings/server/?view=retention&count=on",
     "/collections/nature/?state=archived&tag=whale",
-    "/collections/nature/sources/new/?kind=website",
+    "/collections/nature/sources/?view=new&kind=website",
     "/collections/nature/documents/whale.md/?view=formatted",
     "/collections/nature/documents/whale.md/?flagged=1",
     "/collections/nature/playground/?q=whale&ab=on&b-mode=vector",
@@ -133,7 +133,7 @@ VIEWS_OF_A_PAGE = (
 def test_every_page_is_whole_where_an_unknown_part_of_it_is_asked_for(house: House) -> None:
     client, wrong, parts = house.client("root"), [], set()
     pages = [
-        (view_name, allowed_statuses("root", view_name, route), address + query_of(view_name, house.own))
+        (view_name, allowed_statuses("root", view_name, route), address)
         for view_name, route, _, address in addresses_of(house.own)
     ]
     for view_name, allowed, address in [*pages, *(("", {200}, address) for address in VIEWS_OF_A_PAGE)]:
@@ -142,6 +142,8 @@ def test_every_page_is_whole_where_an_unknown_part_of_it_is_asked_for(house: Hou
             wrong.append(f"{view_name} {address}: {response.status_code}, not of {allowed}")
         if is_page(response) and "<html" in body_of(response):
             check_page(body_of(response))
+            strays = list_strays(body_of(response), address) if "?view=" in view_name else []
+            wrong += [f"{address} leads away: {each[:200]}" for each in strays]
         elif is_page(response):
             parts.add(view_name)
     assert not wrong, "\n".join(wrong)
@@ -167,13 +169,13 @@ def test_every_page_of_the_own_collection(house: House, name: str) -> None:
     refused = cache(lambda target, changes: is_refused(access, target, changes=changes))  # most stand on every page
     client.raise_request_exception = False
     for view_name, route, _arguments, address in addresses_of(house.own):
-        response = client.get(address + query_of(view_name, house.own))
+        response = client.get(address)
         allowed = allowed_statuses(name, view_name, route)
         if response.status_code not in allowed:
             wrong.append(f"{name} {view_name} {address}: {response.status_code}, not of {allowed}")
         if response.status_code < 500:
             body = body_of(response)
-            others = body.replace(address, "").replace(query_of(view_name, house.own)[-8:] or "\0", "")
+            others = body.replace(escape(address), "").replace(query_of(view_name, house.own)[-8:] or "\0", "")
             told = [word for word in forbidden_words(house, name) if re.search(rf"\b{word}", others)]
             wrong += [f"{name} {view_name} {address}: tells {word}" for word in told]
         if is_page(response):
@@ -192,13 +194,13 @@ def test_every_page_of_the_foreign_collection_is_not_there(house: House) -> None
     wrong = []
     client = house.client("administrator")
     client.raise_request_exception = False
-    for view_name, _route, arguments, address in addresses_of(house.foreign):
-        if not arguments.keys() - {"level"}:
+    for view_name, _route, names, address in addresses_of(house.foreign):
+        if not names - {"level"}:
             continue
         for response in (client.get(address), client.post(address)):
             if response.status_code not in (403, 404, 405):
                 wrong.append(f"{view_name} {address}: {response.status_code}")
-            if response.status_code < 500 and house.foreign.word in body_of(response).replace(address, ""):
+            if response.status_code < 500 and house.foreign.word in body_of(response).replace(escape(address), ""):
                 wrong.append(f"{view_name} {address}: tells of it")
     assert not wrong, "\n".join(wrong)
 

@@ -83,11 +83,10 @@ def test_a_thread_is_read_by_its_owner_until_it_is_shared(people: dict[str, User
     assert sees(bob, thread) == (False, 0, 0, 0)
     assert sees(root, thread)[0] is False, "administrators of all collections do not read threads either"
     for act in ("rename", "share", "delete"):
-        assert (
-            client_of(bob).post(f"{thread.get_absolute_url()}{act}/", {"title": "x", "shared": "on"}).status_code == 404
-        )
+        address = f"{thread.get_absolute_url()}?view={act}"
+        assert client_of(bob).post(address, {"title": "x", "shared": "on"}).status_code == 404
 
-    client_of(ada).post(f"{thread.get_absolute_url()}share/", {"shared": "on"})
+    client_of(ada).post(f"{thread.get_absolute_url()}?view=share", {"shared": "on"})
     event = AuditEvent.objects.get(action="thread.share")
     assert event.actor_name == "ada"
     assert sees(bob, thread) == (True, 1, 1, 1)
@@ -104,7 +103,7 @@ def test_a_thread_is_read_by_its_owner_until_it_is_shared(people: dict[str, User
 
 
 def test_the_evidence_shows_each_tab_to_whom_it_belongs(people: dict[str, User], thread: ChatThread) -> None:
-    client_of(people["ada"]).post(f"{thread.get_absolute_url()}share/", {"shared": "on"})
+    client_of(people["ada"]).post(f"{thread.get_absolute_url()}?view=share", {"shared": "on"})
     run, client = f"/runs/{QueryRun.objects.get().pk}/", client_of(people["bob"])
     tabs = ["", "view=ranking&", "view=trace&", "view=evaluation&"]
     for role, opened in ((Role.ASKER, 3), (Role.CURATOR, 3), (Role.EVALUATOR, 4)):
@@ -124,8 +123,8 @@ def test_the_evidence_shows_each_tab_to_whom_it_belongs(people: dict[str, User],
 
 def test_a_thread_is_renamed_exported_and_deleted_by_its_owner(people: dict[str, User], thread: ChatThread) -> None:
     ada = client_of(people["ada"])
-    ada.post(f"{thread.get_absolute_url()}rename/", {"title": "  Old   house "})
-    ada.post(f"{thread.get_absolute_url()}rename/", {"title": " "})
+    ada.post(f"{thread.get_absolute_url()}?view=rename", {"title": "  Old   house "})
+    ada.post(f"{thread.get_absolute_url()}?view=rename", {"title": " "})
     thread.refresh_from_db()
     assert thread.title == "Old house"
     body = json.loads(ada.get(f"{thread.get_absolute_url()}thread.json").content)
@@ -133,7 +132,7 @@ def test_a_thread_is_renamed_exported_and_deleted_by_its_owner(people: dict[str,
     assert [(row["run_id"], row["answer"]) for row in body["messages"]] == [(str(run.pk), run.answer)]
     lines = ada.get(f"{thread.get_absolute_url()}thread.md").content.decode().splitlines()
     assert lines[0] == "# Old house" and [line[:2] for line in lines].count("1.") == 1
-    assert ada.post(f"{thread.get_absolute_url()}delete/").status_code == 302
+    assert ada.post(f"{thread.get_absolute_url()}?view=delete").status_code == 302
     assert not ChatThread.objects.exists() and not ChatMessage.objects.exists() and QueryRun.objects.count() == 1
 
 
@@ -148,13 +147,13 @@ def test_threads_are_pinned_archived_and_searched(people: dict[str, User], threa
         return re.findall(r'href="/chat/([0-9a-f-]{36})/"', page.content.decode())
 
     assert listed() == [str(new.pk), str(old.pk)]
-    ada.post(f"{old.get_absolute_url()}share/", {"pinned": "on"})
+    ada.post(f"{old.get_absolute_url()}?view=share", {"pinned": "on"})
     assert listed() == [str(old.pk), str(new.pk)] and not ChatThread.objects.filter(shared=True).exists()
     assert listed("?find=BRIDGE") == [str(new.pk)] and listed("?find=renam") == [str(new.pk)], "questions and titles"
     assert listed("?find=nothing") == listed("?find=bridge", client_of(people["bob"])) == []
-    ada.post(f"{new.get_absolute_url()}share/", {"archived": "on"})
+    ada.post(f"{new.get_absolute_url()}?view=share", {"archived": "on"})
     assert (listed(), listed("?archived=on"), listed("?find=bridge")) == ([str(old.pk)], [str(new.pk)], [str(new.pk)])
-    assert client_of(people["bob"]).post(f"{old.get_absolute_url()}share/", {"pinned": "off"}).status_code == 404
+    assert client_of(people["bob"]).post(f"{old.get_absolute_url()}?view=share", {"pinned": "off"}).status_code == 404
 
 
 def test_editing_a_question_replaces_what_came_after_it(people: dict[str, User], thread: ChatThread) -> None:
@@ -292,7 +291,7 @@ def test_a_file_of_a_thread_is_found_by_its_questions_alone_and_goes_with_it(
     lists = ["", "uploads/", f"playground/?q={ZEPHYR}", "trash/", "folders/", "outliers/"]
     addresses = [f"/collections/{own.name}/{each}" for each in lists]
     addresses += [f"/chat/?collection={own.name}", f"/go/?q={ZEPHYR}", "/go/?q=bridge", "/activity/", "/"]
-    addresses += [f"/admin/{each}/" for each in NAMED_IN_ADMIN] + ["/traces/", "/audit/", "/audit/download/"]
+    addresses += [f"/admin/{each}/" for each in NAMED_IN_ADMIN] + ["/traces/", "/audit/", "/audit/?view=download"]
     assert [each for each in addresses for user in people.values() if finds(user, each)] == []
 
     for key in (NewKey("all"), NewKey("own", acts_as=owner)):
@@ -311,7 +310,7 @@ def test_a_file_of_a_thread_is_found_by_its_questions_alone_and_goes_with_it(
         assert call.get(f"{base}/documents/{document.doc_id}").status_code == 404
         assert call.get(f"/v1/runs/{run.pk}").status_code == 404
     assert erase_files_of_threads() == 0
-    client.post(f"{thread.get_absolute_url()}delete/")
+    client.post(f"{thread.get_absolute_url()}?view=delete")
     assert not finds(ada, page)
     assert erase_files_of_threads() == 1 and erase_files_of_threads() == 0
     for model in (Document, Upload, IngestJob, RetrievedChunk):

@@ -34,6 +34,8 @@ from tests.fakes.smtp_server import SmtpServer, smtp_server
 from tests.fakes.web_server import Page, WebServer
 from tests.web.pages import texts, tones, wrong_fields
 
+NEW = "/alerts/?view=webhook&pk=0"
+
 __all__ = ["smtp_server"]
 pytestmark = pytest.mark.django_db
 
@@ -155,10 +157,10 @@ def test_alerts_are_sent_by_mail(smtp_server: SmtpServer, settings: Any, admin_c
     settings.EMAIL_PORT = 1
     assert send_test(row).state == "failed"
     form = {"name": "others", "url": "mailto:nobody", "is_enabled": "on"}
-    assert wrong_fields(admin_client.post("/alerts/webhooks/0/", form)) == ["url"]
+    assert wrong_fields(admin_client.post(NEW, form)) == ["url"]
     settings.EMAIL_HOST = ""
     form["url"] = "mailto:ops@example.org"
-    assert wrong_fields(admin_client.post("/alerts/webhooks/0/", form)) == ["url"] and Webhook.objects.count() == 1
+    assert wrong_fields(admin_client.post(NEW, form)) == ["url"] and Webhook.objects.count() == 1
 
 
 def test_a_test_message_says_what_came_back_and_addresses_are_guarded(web_server: WebServer, settings: Any) -> None:
@@ -201,11 +203,11 @@ def test_the_signing_key_is_encrypted_and_follows_a_new_server_key(web_server: W
 
 def test_the_pages_from_the_first_webhook_to_a_delivery(visitor: Client, web_server: WebServer) -> None:
     web_server.pages["/hook"] = Page(status=200)
-    made = visitor.post("/alerts/webhooks/0/", {"name": "ops", "url": web_server.url("/hook"), "is_enabled": "on"})
+    made = visitor.post(NEW, {"name": "ops", "url": web_server.url("/hook"), "is_enabled": "on"})
     [key] = texts(made, "#signing-key")
     row = Webhook.objects.get()
     assert decrypt(row.secret) == key and made["Cache-Control"] == "no-store"
-    page = f"/alerts/webhooks/{row.pk}/"
+    page = f"/alerts/?view=webhook&pk={row.pk}"
     assert texts(visitor.get(page), "#signing-key") == []
     visitor.post(page, {"do": "test"})
     assert len(texts(visitor.get(page), 'tr[data-delivery="test"]')) == 1
@@ -226,7 +228,7 @@ def test_the_pages_from_the_first_webhook_to_a_delivery(visitor: Client, web_ser
 
 def test_rules_are_changed_on_their_page(visitor: Client) -> None:
     rule = AlertRule.objects.get(kind="error_rate")
-    page = f"/alerts/rules/{rule.pk}/"
+    page = f"/alerts/?view=rule&pk={rule.pk}"
     wrong = visitor.post(page, {"threshold": "150", "window_minutes": "15", "for_minutes": "0"})
     assert wrong.status_code == 422
     visitor.post(page, {"threshold": "7.5", "window_minutes": "30", "for_minutes": "2", "is_enabled": "on"})

@@ -71,28 +71,28 @@ def addresses_of(nature: Collection) -> list[str]:
         f"/traces/{TRACE}/spans/rag.retrieve pos/",
         "/",
         "/collections/",
-        "/collections/new/",
+        "/collections/?view=new",
         "/collections/nature/",
         "/collections/nature/?q=nothing+matches",
         "/collections/nature/upload/",
-        "/collections/nature/urls/",
+        "/collections/nature/upload/?view=urls",
         "/collections/nature/sources/",
-        "/collections/nature/sources/new/",
-        "/collections/nature/sources/new/?kind=website",
+        "/collections/nature/sources/?view=new",
+        "/collections/nature/sources/?view=new&kind=website",
         f"/collections/nature/sources/{source.pk}/",
         f"/collections/nature/syncs/{sync.pk}/",
-        "/collections/nature/text/",
+        "/collections/nature/upload/?view=text",
         "/collections/nature/uploads/?state=all",
         f"/collections/nature/uploads/files/{job.pk}/",
         "/collections/nature/uploads/",
         f"/collections/nature/uploads/{batch.pk}/",
-        "/collections/import/",
+        "/collections/?view=import",
         f"/collections/operation/{check.pk}/",
         "/audit/",
         "/audit/?q=nothing+like+this",
-        "/settings/retention/?count=on",
-        "/settings/connections/mail/",
-        "/settings/retention/runs_days/",
+        "/settings/server/?view=retention&count=on",
+        "/settings/server/?view=mail",
+        "/settings/server/?view=period&period=runs_days",
         "/collections/nature/settings/",
         "/collections/nature/index-versions/",
         "/collections/nature/?show=statistics",
@@ -103,26 +103,26 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/playground/3/animals/whales.md/?q=whale+song+number",
         "/collections/nature/playground/answer/?q=Which+tree+is+the+tallest",
         "/collections/nature/playground/?q=tallest+tree&metadata=%7Bbad&k=0",
-        "/collections/nature/delete/",
-        "/collections/nature/change/?doc_id=trees.md",
+        "/collections/nature/settings/?view=delete",
+        "/collections/nature/?view=change&doc_id=trees.md",
         whales,
         f"{whales}?start={start}&end={start + 14}#cited",
         "/collections/nature/chunks/3/animals/whales.md/",
         f"{whales}?flagged=1",
         "/collections/nature/?state=archived",
-        "/collections/nature/edit/animals/whales.md/",
-        "/collections/nature/rename/animals/whales.md/",
-        "/collections/nature/history/animals/whales.md/",
-        "/collections/nature/revision/1/animals/whales.md/",
-        "/collections/nature/difference/1/2/animals/whales.md/",
+        "/collections/nature/documents/animals/whales.md/?view=edit",
+        "/collections/nature/documents/animals/whales.md/?view=rename",
+        "/collections/nature/documents/animals/whales.md/?view=history",
+        "/collections/nature/documents/animals/whales.md/?view=revision&number=1",
+        "/collections/nature/documents/animals/whales.md/?view=difference&before=1&after=2",
         "/collections/nature/index-versions/?kind=words&target_tokens=40",
-        "/collections/nature/preview/animals/whales.md/?target_tokens=60&overlap_tokens=10",
-        "/collections/nature/overlays/animals/whales.md/",
-        "/collections/nature/neighbours/3/animals/whales.md/",
-        "/collections/nature/rollback/1/animals/whales.md/",
-        "/collections/nature/outliers/",
-        "/collections/nature/gaps/?days=7",
-        "/collections/nature/never-retrieved/",
+        "/collections/nature/documents/animals/whales.md/?view=preview&target_tokens=60&overlap_tokens=10",
+        "/collections/nature/documents/animals/whales.md/?view=overlays",
+        "/collections/nature/chunks/3/animals/whales.md/?view=neighbours",
+        "/collections/nature/documents/animals/whales.md/?view=rollback&number=1",
+        "/collections/nature/health/",
+        "/collections/nature/health/?view=gaps&days=7",
+        "/collections/nature/health/?view=never-retrieved",
         "/collections/nature/plans/",
         "/collections/nature/retrieved/chunk/3/animals/whales.md/",
         "/collections/nature/retrieved/document/animals/whales.md/",
@@ -142,7 +142,7 @@ def addresses_of(nature: Collection) -> list[str]:
         f"/runs/{answered.pk}/compare/{abstained.pk}/",
         "/evaluation/",
         "/traces/",
-        "/traces/evidence/",
+        "/operations/?view=field-coverage",
         "/traces/export/?type=gen_ai.inference",
         f"/runs/{answered.pk}/export/",
         "/traces/?period=1h&stage=aitf.rag.retrieve&by=collection",
@@ -151,12 +151,12 @@ def addresses_of(nature: Collection) -> list[str]:
         "/activity/spans/",
         "/activity/spans/?kind=LLM&where=latency_ms+%3E+0",
         "/operations/",
-        "/operations/cluster/",
+        "/operations/?view=cluster",
         "/alerts/",
         "/settings/appearance/",
-        "/settings/connections/",
+        "/settings/appearance/?view=connections",
         "/help/chunking/",
-        "/status/",
+        "/operations/?view=conformance",
         "/go/?q=tree",
         "/accounts/password/",
     ]
@@ -186,10 +186,10 @@ def addresses_of_evaluation() -> list[str]:
         make_run(scores_of(0.5), plan=plan, experiment=experiment, place=place, purpose="experiment")
     address, both = f"/evaluation/runs/{newer.pk}/", f"?base={older.pk}&other={newer.pk}"
     return [
-        "/evaluation/runs/", "/evaluation/runs/new/", f"{address}?metrics=all", f"{address}items/0/?metrics=all",
-        f"/evaluation/sets/{golden_set.pk}/settings/?view=thresholds&fit=1", f"/evaluation/compare/{both}",
+        "/evaluation/runs/", "/evaluation/runs/?view=new", f"{address}?metrics=all", f"{address}items/0/?metrics=all",
+        f"/evaluation/sets/{golden_set.pk}/?view=thresholds&fit=1", f"/evaluation/compare/{both}",
         f"/evaluation/compare/questions/0/{both}", f"/evaluation/experiments/{experiment.pk}/", "/evaluation/board/",
-        f"/evaluation/board/?run={newer.pk}", "/evaluation/review/", "/evaluation/review/agreement/",
+        f"/evaluation/board/?run={newer.pk}", "/evaluation/review/", "/evaluation/review/?view=agreement",
         f"/evaluation/review/{ReviewTask.objects.all()[0].pk}/",
     ]  # fmt: skip
 
@@ -208,8 +208,8 @@ def addresses_of_people(nature: Collection) -> list[str]:
     create_key(NewKey("assistant", scopes=["read", "ask"], acts_as="maria", tokens_per_day=200_000))
     revoke_key(create_key(NewKey("old importer"))[0])
     return [
-        "/people/", "/people/new/", f"/people/{maria.pk}/", "/people/groups/", f"/people/groups/{rangers.pk}/",
-        "/collections/nature/sharing/", "/keys/", "/keys/new/",
+        "/people/", "/people/?view=new", f"/people/{maria.pk}/", "/people/?view=groups",
+        f"/people/groups/{rangers.pk}/", "/collections/nature/settings/?view=sharing", "/keys/", "/keys/?view=new",
     ]  # fmt: skip
 
 
@@ -324,7 +324,7 @@ def test_the_skip_link_comes_first_and_works(visit: Visit) -> None:
 
 def test_a_fault_is_found_also_beside_texts_that_were_checked_before(visit: Visit) -> None:
     """Contrast is computed once for each look of a text: a new look among old ones is a new text."""
-    page = visit.go("/status/")
+    page = visit.go("/operations/?view=conformance")
     assert visit.violations() == []
     page.evaluate("""() => {
         const faint = document.createElement("p");

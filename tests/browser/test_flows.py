@@ -37,7 +37,7 @@ def test_a_file_is_dropped_on_home_and_asked(visit: Visit, tmp_path: Path) -> No
 
 
 def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
-    page = visit.go("/collections/new/")
+    page = visit.go("/collections/?view=new")
     page.get_by_label("Name", exact=True).fill("Field notes")
     page.get_by_role("button", name="Create collection").click()
     expect(page.locator("#toasts")).to_contain_text("Collection Field notes created.")

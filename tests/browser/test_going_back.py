@@ -36,7 +36,7 @@ def lists(nature: Collection) -> list[str]:
     return [
         "/collections/nature/",
         "/collections/nature/index-versions/?target_tokens=40",
-        "/collections/nature/preview/trees.md/",
+        "/collections/nature/documents/trees.md/?view=preview",
         "/activity/",
         "/activity/traces/",
         "/activity/spans/",

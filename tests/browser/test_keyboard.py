@@ -128,7 +128,7 @@ def fill_a_collection(visit: Visit, hands: Hands, file: Path) -> None:
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Ask your documents, or drop files here")
     hands.go_round()
-    visit.go("/collections/new/")
+    visit.go("/collections/?view=new")
     hands.press(page.get_by_label("Name", exact=True))
     expect(page.locator("#id_name[aria-invalid=true]")).to_be_focused()  # refused: the name is missing
     assert [complaint for complaint in visit.complaints if "422" not in complaint] == []
@@ -177,7 +177,7 @@ def judge_and_evaluate(visit: Visit, hands: Hands) -> None:
     hands.go_round()
     hands.press(page.get_by_role("button", name="Add and accept"))
     expect(page.locator("#toasts .toast")).to_be_visible()
-    visit.go("/evaluation/runs/new/")
+    visit.go("/evaluation/runs/?view=new")
     hands.press(page.get_by_role("button", name=re.compile("^Start, 1")))
     page.wait_for_url(re.compile("/evaluation/runs/[0-9a-f-]{36}/"))
     hands.go_round()

@@ -43,7 +43,7 @@ def test_text_and_chunks_are_linked_both_ways(visit: Visit, nature: Collection) 
 
 
 def test_another_policy_moves_the_edges_as_it_is_typed(visit: Visit, nature: Collection) -> None:
-    page = visit.go("/collections/nature/preview/animals/whales.md/")
+    page = visit.go("/collections/nature/documents/animals/whales.md/?view=preview")
     expect(page.locator(".preview-text .edge:not(.same)")).to_have_count(0)
     page.get_by_label("Chunk size (words)").fill("60")
     expect(page).to_have_url(re.compile("target_tokens=60"))

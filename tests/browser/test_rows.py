@@ -16,7 +16,7 @@ WHALES = "animals/whales.md"
 
 def test_rows_and_json_say_the_same_and_are_saved(visit: Visit, nature: Any) -> None:
     edit_document(nature, WHALES, {"metadata": {"deep": {"a": [1]}, "long": 12345678901234567890123}})
-    page = visit.go(f"/collections/nature/edit/{WHALES}")
+    page = visit.go(f"/collections/nature/documents/{WHALES}?view=edit")
     rows, area = page.locator("[data-row-of-metadata]"), page.locator("#id_metadata")
     expect(rows).to_have_count(4)
 

@@ -98,7 +98,7 @@ def test_a_waterfall_is_walked_through(visit: Visit, nature: Collection) -> None
     expect(page.locator("#drawer h1")).to_have_text("chat gpt")
     page.locator("#drawer").get_by_role("link", name="OpenInference").click()
     expect(page.locator("#drawer [data-field='llm.model_name']")).to_have_attribute("data-state", "missing")
-    expect(page).to_have_url(re.compile(rf"/traces/{TRACE}/spans/chat%20gpt/\?tab=openinference#attributes$"))
+    expect(page).to_have_url(re.compile(r"/\?view=span&span_id=chat(%20|\+)gpt&tab=openinference#attributes$"))
     page.keyboard.press("Escape")
     expect(page.locator("#drawer")).not_to_be_visible()
     expect(page).to_have_url(re.compile(f"/runs/{run.pk}/\\?view=trace$"))

@@ -45,12 +45,12 @@ def main(folder: Path, port: int) -> dict[str, Any]:
         until = time.monotonic() + PATIENCE_S
         while not (found := status()[port]) or (not wanted(found[0]) and time.monotonic() < until):
             time.sleep(0.1)
-        page = admin.get("/operations/cluster/")
+        page = admin.get("/operations/?view=cluster")
         shown = texts(page, "[data-replica]"), attribute(page, "[data-replica]", "data-streams")
         return {"json": found, "page": shown}
 
     seen: dict[str, Any] = {"none": list(status().values())}
-    seen["page without"] = texts(admin.get("/operations/cluster/"), "[data-node] td:last-child")
+    seen["page without"] = texts(admin.get("/operations/?view=cluster"), "[data-node] td:last-child")
     copy = node.copy(folder.parent / "copy", "copy")
     try:
         seen["level"] = see(lambda each: each["lag_bytes"] == 0)

@@ -116,7 +116,7 @@ def main(folder: Path, port: int) -> dict[str, Any]:
         told = StringIO()
         call_command("migrate", verbosity=0, stderr=told)
         seen["started"] = f":{node.port}" in told.getvalue()
-        pages = {each.name: admin.get(f"/collections/{each.name}/outliers/") for each in made}
+        pages = {each.name: admin.get(f"/collections/{each.name}/health/") for each in made}
         seen["pages"] = {name: [page.status_code, page.headers.get("Retry-After")] for name, page in pages.items()}
         state = read_cluster()
         seen["away"] = [each.port for each in state.away]

@@ -67,13 +67,13 @@ def test_the_moves_end_and_leave_nothing_to_move(made: list[tuple[int, int, int 
 @pytest.mark.django_db
 def test_one_postgresql_says_so(admin_client: Client, capsys: pytest.CaptureFixture[str]) -> None:
     assert read_cluster().version == ""
-    page = admin_client.get("/operations/cluster/")
+    page = admin_client.get("/operations/?view=cluster")
     assert page.status_code == 200 and has(page, ".empty-state") and not has(page, "[name=do]")
     for refused in (lambda: rebalance(None), lambda: recover(None)):
         with pytest.raises(ServiceError) as told:
             refused()
         assert (told.value.type, told.value.status) == ("no_cluster", 409)
-    assert admin_client.post("/operations/cluster/", {"do": "rebalance"}).status_code == 302
+    assert admin_client.post("/operations/?view=cluster", {"do": "rebalance"}).status_code == 302
     call_command("ragd", "status", "--cluster", "--json")
     assert '"citus": null' in capsys.readouterr().out
 
@@ -82,6 +82,6 @@ def test_one_postgresql_says_so(admin_client: Client, capsys: pytest.CaptureFixt
 def test_only_administrators_of_the_server_see_the_nodes(client: Client, django_user_model: type) -> None:
     ada = django_user_model.objects.create_user("ada")  # type: ignore[attr-defined]
     client.force_login(ada)
-    assert client.get("/operations/cluster/").status_code == 403
+    assert client.get("/operations/?view=cluster").status_code == 403
     with using_access(access_of_user(ada)), pytest.raises(RagdError):
         read_cluster()

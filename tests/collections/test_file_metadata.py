@@ -102,7 +102,7 @@ def test_api_and_pages_show_it_apart(notes: Collection, send: Send, client: Clie
     assert revision["file_metadata"]["author"] == "<b>Ada</b>"
     page = admin_client.get("/collections/notes/documents/a.html/").content.decode()
     assert "data-file-metadata" in page and "<dd>Bob</dd>" in page
-    old = admin_client.get("/collections/notes/revision/1/a.html/").content.decode()
+    old = admin_client.get("/collections/notes/documents/a.html/?view=revision&number=1").content.decode()
     assert "&lt;b&gt;Ada&lt;/b&gt;" in old and "<b>Ada" not in old
     row = admin_client.get(f"/admin/collections_app/document/{Document.objects.get().pk}/change/").content.decode()
     assert "File metadata" in row and "Bob" in row

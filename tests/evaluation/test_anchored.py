@@ -211,4 +211,4 @@ def test_how_far_the_judge_agrees_with_people_stands_beside_each_measure(ada: Us
     client.force_login(ada)
     page = client.get(reverse("evaluation:anchored-scores", args=[run.pk])).content.decode()
     assert "7 of 10" in page
-    assert f"{reverse('evaluation:review-agreement')}?judge={run.judge}" in page
+    assert f"/evaluation/review/?view=agreement&amp;judge={run.judge}" in page

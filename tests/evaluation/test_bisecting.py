@@ -252,9 +252,9 @@ def test_the_page_finds_it_and_takes_it_back(
 ) -> None:
     good_item, bad = broken
     client.force_login(django_user_model.objects.create_superuser("ada"))
-    first = client.get(f"/evaluation/runs/{good_item.run_id}/items/0/changes/")
+    first = client.get(f"/evaluation/runs/{good_item.run_id}/items/0/?view=changes")
     assert first.context["runs"] == []
-    address = f"/evaluation/runs/{bad.run_id}/items/0/changes/"
+    address = f"/evaluation/runs/{bad.run_id}/items/0/?view=changes"
     opened = client.get(address).context
     assert (opened["stored"], opened["runs"]) == (None, [good_item.run])
     for good in ("no run", "x" * 36, str(uuid4())):

@@ -387,9 +387,9 @@ def test_the_address_names_the_set(admin_client: Client, make: Make, golden_set:
 
 def test_the_table_of_modes_and_the_bands_are_pages(admin_client: Client, golden_set: GoldenSet) -> None:
     assert "completeness below 0.6" in admin_client.get("/evaluation/board/?view=modes").content.decode()
-    address = f"/evaluation/sets/{golden_set.pk}/settings/?view=thresholds"
+    address = f"/evaluation/sets/{golden_set.pk}/?view=thresholds"
     shown = admin_client.get(address)
-    assert shown.status_code == 200 and f"/evaluation/sets/{golden_set.pk}/versions/" in shown.content.decode()
+    assert shown.status_code == 200 and f"/evaluation/sets/{golden_set.pk}/?view=versions" in shown.content.decode()
     assert admin_client.post(address, {"completeness_good": "0.5"}).status_code == 422
     assert admin_client.post(address, {"completeness_good": "0.2", "completeness_poor": "0.5"}).status_code == 422
     assert admin_client.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2"}).status_code == 302
@@ -399,7 +399,7 @@ def test_the_table_of_modes_and_the_bands_are_pages(admin_client: Client, golden
 
 def test_new_bands_can_be_applied_to_the_newest_run(admin_client: Client, make: Make, golden_set: GoldenSet) -> None:
     run = make()
-    address = f"/evaluation/sets/{golden_set.pk}/settings/?view=thresholds"
+    address = f"/evaluation/sets/{golden_set.pk}/?view=thresholds"
     assert "0.30 to 0.70" in admin_client.get(address).content.decode()
     answer = admin_client.post(address, {"completeness_good": "0.5", "completeness_poor": "0.2", "again": "1"})
     assert answer["Location"] == f"/evaluation/board/?run={run.pk}"

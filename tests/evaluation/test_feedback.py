@@ -87,7 +87,7 @@ def test_feedback_is_no_review_of_the_queue(client: Client, run: QueryRun, ada: 
     for answered in (client.get(address), client.post(address, {"correctness": "0.5"})):
         assert (answered.status_code, answered["Location"]) == (302, reverse("evaluation:query-run", args=[run.pk]))
     assert Review.objects.count() == 1
-    assert client.get(reverse("evaluation:review-agreement")).context["agreement"].reviews == 0
+    assert client.get(reverse("evaluation:review", query={"view": "agreement"})).context["agreement"].reviews == 0
 
 
 def test_whom_a_key_speaks_for_is_kept_in_one_form(run: QueryRun) -> None:

@@ -97,7 +97,7 @@ def test_rubrics_have_thresholds_like_measures(admin_client: Client, golden_set:
     golden_set.bands = {"rubric:polite": [0.9, 0.3], "recall": [0.8, 0.4]}
     golden_set.save()
     evaluated(golden_set, [row | {"rubric:polite": (row["correctness"] or 0) / 2} for row in mixed()])
-    address = f"/evaluation/sets/{golden_set.pk}/settings/?view=thresholds"
+    address = f"/evaluation/sets/{golden_set.pk}/?view=thresholds"
     page = admin_client.get(address)
     assert attribute(page, 'tr[data-measure="rubric:polite"] input', "value") == "0.9"
     assert "0.00 to 0.50" in texts(page, 'tr[data-measure="rubric:polite"] td')[2], "of the latest run"
@@ -112,7 +112,7 @@ def test_rubrics_have_thresholds_like_measures(admin_client: Client, golden_set:
 
 
 def test_the_page_fills_in_the_fit_and_keeps_it_when_it_is_saved(admin_client: Client, golden_set: GoldenSet) -> None:
-    address = f"/evaluation/sets/{golden_set.pk}/settings/?view=thresholds"
+    address = f"/evaluation/sets/{golden_set.pk}/?view=thresholds"
     assert not has(admin_client.get(address), 'a[href$="&fit=1"]')
     assert not has(admin_client.get(f"{address}&fit=1"), "#fit[data-tone=accent]")
     evaluated(golden_set, mixed())

@@ -89,12 +89,12 @@ def test_gaps_are_grouped_counted_dismissed_and_come_back(house: Collection, cli
     assert first.last_asked == max(run.created_at for run in QueryRun.objects.filter(query__icontains="visitors"))
 
     client.force_login(root)
-    address = "/collections/house/gaps/"
+    address = "/collections/house/health/?view=gaps"
     page = client.get(address).content.decode()
     assert page.count("data-row-link>") == 4 and "/collections/house/upload/" in page and "from-run" in page
     answer = client.post(address, {"question": [each.digest for each in first.questions]}, follow=True)
     assert answer.status_code == 200 and answer.content.decode().count("data-row-link>") == 3
-    assert client.get(f"{address}?state=dismissed").content.decode().count("data-row-link>") == 1
+    assert client.get(f"{address}&state=dismissed").content.decode().count("data-row-link>") == 1
     assert AuditEvent.objects.filter(message__startswith="dismissed a content gap").count() == 1
     ask(house, PARKING[1])
     assert [gap.first.text for gap in find_gaps(house, days=30).rows][:1] == [PARKING[1]]

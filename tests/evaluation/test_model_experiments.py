@@ -306,11 +306,11 @@ def test_the_precision_of_the_vector_index_is_part_of_a_index_version(poor: Coll
 
 
 def test_pages(poor: Collection, asked: GoldenSet, admin_client: Client) -> None:
-    page = admin_client.get("/evaluation/experiments/new/models/?collection=animals")
+    page = admin_client.get("/evaluation/experiments/?view=models&collection=animals")
     assert page.status_code == 200
     sent = {"models": "text-embedding-3-small:64\ntext-embedding-3-small:64:halfvec", "golden_set": "animals", "k": 3,
             "sample": 1000}  # fmt: skip
-    answer = admin_client.post("/evaluation/experiments/new/models/?collection=animals", sent)
+    answer = admin_client.post("/evaluation/experiments/?view=models&collection=animals", sent)
     experiment = Experiment.objects.get()
     assert (answer.status_code, answer["Location"]) == (302, experiment.get_absolute_url())
     assert admin_client.get(experiment.get_absolute_url()).status_code == 200
@@ -328,7 +328,7 @@ def test_pages(poor: Collection, asked: GoldenSet, admin_client: Client) -> None
     assert (
         admin_client.get("/evaluation/experiments/measured/animals/", change | {"embed_model": "\0"}).status_code == 404
     )
-    form = admin_client.get(f"/evaluation/experiments/new/models/?{unknown.context['query']}").context["form"]
+    form = admin_client.get(f"/evaluation/experiments/?view=models&{unknown.context['query']}").context["form"]
     assert form["models"].value() == "text-embedding-3-small:48:halfvec"
     estimate = admin_client.post(
         "/collections/animals/index-versions/",
@@ -350,5 +350,5 @@ def test_pages(poor: Collection, asked: GoldenSet, admin_client: Client) -> None
     assert 'id="impact"' in german.content.decode() and 'id="measured"' not in german.content.decode()
     built = admin_client.post(experiment.get_absolute_url(), {"do": "build", "number": "1"})
     assert built.status_code == 302 and IndexVersion.objects.filter(number=2, embed_dims=64).exists()
-    wrong = admin_client.post("/evaluation/experiments/new/models/?collection=animals", sent | {"models": ":64"})
+    wrong = admin_client.post("/evaluation/experiments/?view=models&collection=animals", sent | {"models": ":64"})
     assert wrong.status_code == 422 and "models" in wrong.context["form"].errors

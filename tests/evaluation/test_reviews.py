@@ -311,11 +311,11 @@ def test_skipping_and_setting_aside(visitor: Client, run: EvaluationRun) -> None
 
 
 def test_the_agreement_and_the_download(visitor: Client, run: EvaluationRun, ada: User) -> None:
-    assert "empty-state" in visitor.get("/evaluation/review/agreement/").content.decode()
+    assert "empty-state" in visitor.get("/evaluation/review/?view=agreement").content.decode()
     queue_run(run, "all")
     for task in ReviewTask.objects.all():
         review(task, {"adherence": 0.0, "completeness": 0.75}, unsupported=["b"], actor=ada)
-    page = visitor.get("/evaluation/review/agreement/?set_name=birds").content.decode()
+    page = visitor.get("/evaluation/review/?view=agreement&set_name=birds").content.decode()
     assert "undefined: one side is constant" in page
     assert "100 % of 3 agree" in re.sub(r"100(?:\.0)?\s?%", "100 %", page)
     lines = b"".join(visitor.get("/evaluation/review/reviews.jsonl").streaming_content).decode().splitlines()

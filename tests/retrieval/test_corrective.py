@@ -275,7 +275,7 @@ def test_a_calibration_travels_and_a_bad_one_is_refused(house: Collection) -> No
 
 def test_the_pages_show_what_was_calibrated_and_what_a_run_was_thought_to_be(client: Client, house: Collection) -> None:
     client.force_login(User.objects.create_superuser("ada"))
-    page = "/collections/house/corrective/"
+    page = "/collections/house/plans/?view=corrective"
     assert "Not calibrated" in client.get(page).content.decode()
     calibrate(house)
     assert client.post(page, {"do": "on"}).status_code == 302

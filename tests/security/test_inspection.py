@@ -224,11 +224,11 @@ def test_the_pages(client: Client, admin_client: Client) -> None:
     page = admin_client.get(f"/runs/{run.pk}/").content.decode()
     assert "Prompt injection" in page and "override, characters" in page and "withheld" not in page
     assert "Risk " in admin_client.get("/activity/").content.decode()
-    path = "/collections/watched/findings/"
+    path = "/collections/watched/health/?view=findings"
     assert "Not scanned yet" in admin_client.get(path).content.decode()
     done = admin_client.post(path, follow=True).content.decode()
     assert "3 chunks scanned" in done and "Secret: github token" in done
-    assert "pump #0" not in admin_client.get(f"{path}?family=prompt_injection").content.decode()
+    assert "pump #0" not in admin_client.get(f"{path}&family=prompt_injection").content.decode()
     assert "Secret: github token" in admin_client.get("/collections/watched/chunks/0/pump/").content.decode()
     settings = admin_client.get("/collections/watched/settings/").content.decode()
     assert 'name="min_score"' in settings

@@ -157,11 +157,11 @@ def test_a_mail_server_that_fails_is_logged(
 def test_an_invitation_is_sent_with_a_person_and_again(
     ada: User, smtp_server: SmtpServer, admin_client: Client, client: Client
 ) -> None:
-    form = admin_client.get("/people/new/")
+    form = admin_client.get("/people/?view=new")
     assert len(texts(form, "#id_log_in option")) == 4
     values = {"username": "bob", "log_in": "invitation"}
-    assert wrong_fields(admin_client.post("/people/new/", values)) == ["email"]
-    admin_client.post("/people/new/", values | {"email": "bob@example.org"})
+    assert wrong_fields(admin_client.post("/people/?view=new", values)) == ["email"]
+    admin_client.post("/people/?view=new", values | {"email": "bob@example.org"})
     bob = User.objects.get(username="bob")
     assert smtp_server.messages[0]["To"] == "bob@example.org"
     page = f"/people/{bob.pk}/"
@@ -184,7 +184,7 @@ def test_a_person_is_there_where_the_invitation_was_not_sent(
 ) -> None:
     smtp_server.refused.add("bob@example.org")
     values = {"username": "bob", "log_in": "invitation", "email": "bob@example.org"}
-    page = admin_client.post("/people/new/", values, follow=True)
+    page = admin_client.post("/people/?view=new", values, follow=True)
     assert User.objects.get(username="bob").has_usable_password()
     assert "550 no such mailbox" in page.content.decode()
 
@@ -195,7 +195,7 @@ def test_a_link_that_is_handed_over_sets_one_password_once(
     settings.EMAIL_HOST = ""
     nature, secret = create_collection(name="nature"), create_collection(name="secret")
     values = {"username": "bob", "full_name": "Bob  van Dyk", "log_in": "link", "role": "asker", "collection": "nature"}
-    page = admin_client.post("/people/new/", values, follow=True)
+    page = admin_client.post("/people/?view=new", values, follow=True)
     bob, [link] = User.objects.get(username="bob"), texts(page, "#invitation-link")
     address = f"/people/{bob.pk}/"
     assert (bob.first_name, bob.last_name) == ("Bob van", "Dyk")
@@ -220,16 +220,16 @@ def test_a_link_that_is_handed_over_sets_one_password_once(
 
 def test_without_a_mail_server_people_get_an_initial_password(admin_client: Client, settings: Any) -> None:
     settings.EMAIL_HOST = ""
-    assert len(texts(admin_client.get("/people/new/"), "#id_log_in option")) == 3
-    admin_client.post("/people/new/", {"username": "bob", "log_in": "invitation", "email": "bob@example.org"})
+    assert len(texts(admin_client.get("/people/?view=new"), "#id_log_in option")) == 3
+    admin_client.post("/people/?view=new", {"username": "bob", "log_in": "invitation", "email": "bob@example.org"})
     assert not User.objects.filter(username="bob").exists()
-    admin_client.post("/people/new/", {"username": "bob", "log_in": "password", "password": OLD})
+    admin_client.post("/people/?view=new", {"username": "bob", "log_in": "password", "password": OLD})
     bob = User.objects.get(username="bob")
     assert bob.check_password(OLD) and admin_client.post(f"/people/{bob.pk}/", {"do": "invite"}).status_code == 404
 
 
 def test_the_test_message(smtp_server: SmtpServer, admin_client: Client, ada: User, settings: Any) -> None:
-    address = "/settings/connections/mail/"
+    address = "/settings/server/?view=mail"
     smtp_server.login = ("ragd", "wordpass")
     settings.EMAIL_HOST_USER, settings.EMAIL_HOST_PASSWORD = "ragd", "wordpass"
     page = admin_client.get(address)

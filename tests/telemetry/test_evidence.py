@@ -38,6 +38,8 @@ from tests.retrieval.corpus import make_collection_row
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, make_candidates, make_query_spans
 
+PAGE = "/operations/?view=field-coverage"
+
 LOSE_PROVENANCE = """
 UPDATE spans SET events = (
     SELECT jsonb_agg(CASE WHEN event ->> 'name' = 'rag.doc.retrieved' AND number = 2
@@ -141,13 +143,13 @@ def test_the_range_and_the_collections(stored: None) -> None:
 
 
 def test_doors(stored: None, admin_client: Client) -> None:
-    page = admin_client.get("/traces/evidence/?since=1h").content.decode()
+    page = admin_client.get(f"{PAGE}&since=1h").content.decode()
     assert "EU AI Act" in page and "AML.T0051.001" in page
-    told = json.loads(admin_client.get("/traces/evidence/?since=1h&format=json").content)
+    told = json.loads(admin_client.get(f"{PAGE}&since=1h&format=json").content)
     assert told["frameworks"][0]["framework"] == "EU AI Act" and told["gaps"] == []
-    wrong = admin_client.get("/traces/evidence/?since=yesterday")
+    wrong = admin_client.get(f"{PAGE}&since=yesterday")
     assert wrong.status_code == 422 and "an age such as 30m" in wrong.content.decode()
-    assert admin_client.get("/traces/evidence/?since=1h&until=2h").status_code == 422
+    assert admin_client.get(f"{PAGE}&since=1h&until=2h").status_code == 422
     make_collection_row("cellar")
     headers = {"Authorization": f"Bearer {create_key(NewKey('tests', scope='read', collections=['cellar']))[1]}"}
     limited: Any = Client(headers=headers).get("/v1/evidence?since=1h").json()
@@ -166,7 +168,7 @@ def test_the_fields_of_cosai_are_counted_and_exported(stored: None, admin_client
     assert (database.name, database.applies, database.recorded) == ("aitf.rag.retrieve.database", 3, 3)
     assert {each.name for each in fields["rag.doc.provenance"].fields} == {"aitf.rag.doc.provenance"}
     retrieve = Span.objects.filter(type="aitf.rag.retrieve").earliest("started_at")
-    marks = admin_client.get(f"/traces/{retrieve.trace_id}/spans/{retrieve.span_id}/").context["controls"]
+    marks = admin_client.get(f"/traces/{retrieve.trace_id}/?view=span&span_id={retrieve.span_id}").context["controls"]
     shown = {row.control.number for row in marks if row.control.framework == "CoSAI WS2"}
     assert shown == {name for name in fields if name.startswith("rag.")}
     exported = field_controls(make_record(retrieve, "full"))["CoSAI WS2"]
@@ -177,21 +179,21 @@ def test_the_page_reads_what_was_counted_lately(
     stored: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kept_reports, "KEPT_FROM", 0)
-    first = admin_client.get("/traces/evidence/").context["report"]
+    first = admin_client.get(PAGE).context["report"]
     Span.objects.all().delete()
     with CaptureQueriesContext(connection) as asked:
-        kept = admin_client.get("/traces/evidence/").context["report"]
+        kept = admin_client.get(PAGE).context["report"]
     assert not [query for query in asked.captured_queries if "jsonb_each" in query["sql"]]
     assert EvidenceOut.from_orm(kept).dict() == EvidenceOut.from_orm(first).dict() and kept.spans
-    assert admin_client.get("/traces/evidence/?since=7d").context["report"].spans == 0, "another range is counted"
-    assert admin_client.get("/traces/evidence/?again=1").context["report"].spans == 0
-    assert admin_client.get("/traces/evidence/").context["report"].spans == 0, "what was counted last is kept"
+    assert admin_client.get(f"{PAGE}&since=7d").context["report"].spans == 0, "another range is counted"
+    assert admin_client.get(f"{PAGE}&again=1").context["report"].spans == 0
+    assert admin_client.get(PAGE).context["report"].spans == 0, "what was counted last is kept"
 
 
 def test_few_spans_are_counted_each_time(stored: None, admin_client: Client) -> None:
-    assert admin_client.get("/traces/evidence/").context["report"].spans
+    assert admin_client.get(PAGE).context["report"].spans
     Span.objects.all().delete()
-    assert admin_client.get("/traces/evidence/").context["report"].spans == 0
+    assert admin_client.get(PAGE).context["report"].spans == 0
 
 
 def test_the_worker_counts_before_the_kept_report_is_too_old(
@@ -201,11 +203,11 @@ def test_the_worker_counts_before_the_kept_report_is_too_old(
     assert refresh_usual() and not refresh_usual()
     made_at = timezone.now() - REFRESHED
     Report.objects.filter(name__startswith="evidence:").update(made_at=made_at)
-    assert admin_client.get("/traces/evidence/").context["report"].made_at == made_at
+    assert admin_client.get(PAGE).context["report"].made_at == made_at
     assert refresh_usual() and Report.objects.filter(name__startswith="evidence:").count() == 1
 
 
 def test_the_page_and_its_print_say_that_it_is_no_statement_of_compliance(db: None, admin_client: Client) -> None:
-    page = admin_client.get("/traces/evidence/").content.decode()
+    page = admin_client.get(PAGE).content.decode()
     note = re.search(r'<div class="banner"([^>]*)role="note"', page)
     assert note is not None and "no-print" not in note[0]

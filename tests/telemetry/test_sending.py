@@ -205,7 +205,7 @@ def test_a_full_queue_is_counted() -> None:
     assert exporter.lost == 0  # a forked child counts its own
 
 
-COLLECTOR = "/settings/connections/collector/"
+COLLECTOR = "/settings/server/?view=collector"
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "http/json"])
@@ -243,4 +243,4 @@ def test_where_spans_go_is_for_administrators(client: Client, receiver: Receiver
     client.force_login(ada)
     assert [client.get(COLLECTOR).status_code, client.post(COLLECTOR).status_code] == [403, 403]
     assert not receiver.requests
-    assert not has(client.get("/settings/connections/"), "#collector")
+    assert not has(client.get("/settings/appearance/?view=connections"), "#collector")

@@ -44,7 +44,7 @@ def read(client: Client, address: str, target: str = "") -> str:
 
 def span_address(start: str) -> str:
     span = Span.objects.get(name__startswith=start)
-    return f"/traces/{span.trace_id}/spans/{span.span_id}/"
+    return f"/traces/{span.trace_id}/?view=span&span_id={span.span_id}"
 
 
 def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
@@ -75,24 +75,24 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
         ("gen_ai", "gen_ai.provider.name"),
         ("ragd", "ragd.run.id"),
     ):
-        shown = read(visitor, f"{span_address('chat ')}?tab={tab}")
+        shown = read(visitor, f"{span_address('chat ')}&tab={tab}")
         assert f'data-field="{field}"' in shown
         assert "aitf.latency.total_ms" not in re.sub(
             r'<section class="section" aria-label="Events.*', "", shown, flags=re.S
         )
-    assert "&quot;aitf.latency.total_ms&quot;" in read(visitor, f"{span_address('chat ')}?tab=raw")
-    assert 'data-field="gen_ai.system"' in read(visitor, f"{span_address('chat ')}?tab=nonsense")
+    assert "&quot;aitf.latency.total_ms&quot;" in read(visitor, f"{span_address('chat ')}&tab=raw")
+    assert 'data-field="gen_ai.system"' in read(visitor, f"{span_address('chat ')}&tab=nonsense")
 
     reranked = read(visitor, span_address("rag.rerank "))
     assert len(re.findall(r'data-key="doc-\d+#\d+"', reranked)) == 30
     assert "25 documents dropped" in reranked
     assert re.search(r"Before <b>1</b>.*?Vector search <b>1</b>.*?Keyword search <b>2</b>", reranked, re.DOTALL)
     assert '<a href="/collections/' not in reranked.split('id="detail"')[1], "no such collection, so no dead links"
-    span_id = span_address("rag.retrieve ").rstrip("/").rpartition("/")[2]
-    retrieved = read(visitor, f"{span_address('rag.retrieve ')}documents/", f"documents-{span_id}")
+    span_id = span_address("rag.retrieve ").rpartition("=")[2]
+    retrieved = read(visitor, span_address("rag.retrieve ").replace("=span&", "=documents&"), f"documents-{span_id}")
     assert retrieved.count("data-rank=") == 30
     assert "Fusion score <span" in retrieved
-    assert visitor.get(f"{span_address('rag.retrieve ')}documents/").status_code == 302
+    assert visitor.get(span_address("rag.retrieve ").replace("=span&", "=documents&")).status_code == 302
 
     good = read(visitor, f"/traces/{trace_id}/?view=validity", "validity")
     assert 'data-tone="good"' in good
@@ -133,10 +133,11 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     assert "rag.pipeline house" in part
     assert "garden" not in part
     span = Span.objects.get(name__startswith="rag.retrieve", run_id=middle.pk)
-    documents = read(visitor, f"/traces/{span.trace_id}/spans/{span.span_id}/documents/", f"documents-{span.span_id}")
+    address = f"/traces/{span.trace_id}/?view=documents&span_id={span.span_id}"
+    documents = read(visitor, address, f"documents-{span.span_id}")
     doc_id, index = middle.results[0]["doc_id"], middle.results[0]["chunk_index"]
     assert f'href="/collections/house/chunks/{index}/{doc_id}/" data-drawer' in documents
-    beside = read(visitor, f"/traces/{span.trace_id}/spans/{span.span_id}/")
+    beside = read(visitor, f"/traces/{span.trace_id}/?view=span&span_id={span.span_id}")
     assert f'href="/runs/{middle.pk}/"' in beside
     assert "rag.vector" in beside.split('aria-label="Child spans"')[1]
     badge = read(visitor, f"/runs/{middle.pk}/?view=validity", "validity")
@@ -151,7 +152,8 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
     judged = Span.objects.get(type="aitf.rag.evaluate")
     badge = read(visitor, f"/runs/{middle.pk}/?view=validity", "validity")
     assert "1 invalid span<" in badge
-    assert f'href="/traces/{judged.trace_id}/spans/{judged.span_id}/"' in badge and judged.trace_id != span.trace_id
+    assert f'href="/traces/{judged.trace_id}/?view=span&amp;span_id={judged.span_id}"' in badge
+    assert judged.trace_id != span.trace_id
 
 
 def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
@@ -192,8 +194,8 @@ def test_what_is_not_there_is_not_found(visitor: Client) -> None:
     nobody = "00000000-0000-4000-8000-000000000000"
     for address in (
         f"/runs/{nobody}/?view=validity", f"/jobs/{nobody}/waterfall/", f"/traces/{'c' * 32}/",
-        f"/traces/{'c' * 32}/spans/{'d' * 16}/", f"/traces/{'c' * 32}/spans/{'d' * 16}/documents/",
-        "/traces/%00/spans/%00/", "/traces/%00/", "/collections/nowhere/ingests/a.md/",
+        f"/traces/{'c' * 32}/?view=span&span_id={'d' * 16}", f"/traces/{'c' * 32}/?view=documents&span_id={'d' * 16}",
+        "/traces/%00/?view=span&span_id=%00", "/traces/%00/", "/collections/nowhere/ingests/a.md/",
         f"/traces/{'c' * 32}/?view=validity",
     ):  # fmt: skip
         assert visitor.get(address).status_code == 404, address

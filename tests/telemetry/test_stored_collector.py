@@ -32,7 +32,7 @@ from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_query_spans
 from tests.web.pages import wrong_fields
 
-PAGE = "/settings/connections/collector/"
+PAGE = "/settings/server/?view=collector"
 KEY = "KEY-0123456789"
 
 

@@ -40,20 +40,20 @@ def form(fill: Callable[..., Collection]) -> dict[str, Any]:
 
 @pytest.fixture
 def guide(visitor: Client, form: dict[str, Any]) -> ChatAssistant:
-    assert visitor.post("/chat/assistants/new/", form).status_code == 302
+    assert visitor.post("/chat/assistants/?view=new", form).status_code == 302
     return ChatAssistant.objects.get()
 
 
 def test_an_assistant_is_made_by_who_may_write_in_all_its_collections(
     visitor: Client, bound: Client, form: dict[str, Any], fill: Callable[..., Collection], django_user_model: Any
 ) -> None:
-    assert visitor.post("/chat/assistants/new/", form | {"origins": "example.org/x"}).status_code == 422
-    assert visitor.post("/chat/assistants/new/", form | {"collections": []}).status_code == 422
-    assert visitor.post("/chat/assistants/new/", form).status_code == 302
+    assert visitor.post("/chat/assistants/?view=new", form | {"origins": "example.org/x"}).status_code == 422
+    assert visitor.post("/chat/assistants/?view=new", form | {"collections": []}).status_code == 422
+    assert visitor.post("/chat/assistants/?view=new", form).status_code == 302
     guide = ChatAssistant.objects.get()
     assert (guide.slug, guide.starters) == ("guide", [QUESTION, "What grows in California?"])
     assert AuditEvent.objects.filter(action="assistant.add").count() == 1
-    assert visitor.post("/chat/assistants/new/", form).status_code == 422, "the name is taken"
+    assert visitor.post("/chat/assistants/?view=new", form).status_code == 422, "the name is taken"
 
     asker, other = Client(), fill("other", 1)
     bob = django_user_model.objects.create_user("bob")
@@ -68,7 +68,7 @@ def test_an_assistant_is_made_by_who_may_write_in_all_its_collections(
     assert texts(asker.get("/chat/assistants/"), "tbody th") == []
     assert asker.get(f"/chat/assistants/{guide.pk}/").status_code == 404
     assert asker.get("/chat/?assistant=guide").status_code == 404
-    assert visitor.post(f"/chat/assistants/{guide.pk}/delete/").status_code == 302
+    assert visitor.post(f"/chat/assistants/{guide.pk}/?view=delete").status_code == 302
     assert not ChatAssistant.objects.exists()
 
 

@@ -11,6 +11,7 @@ from django.urls import URLPattern, URLResolver, get_resolver
 from pytest_django import Settings
 
 from ragd_site.body_limits import LIMITS
+from tests.addresses import all_addresses
 
 LARGE = "200000000000"
 
@@ -77,4 +78,10 @@ def test_a_body_of_unstated_length_is_refused(client: Client, db: None) -> None:
 
 def test_every_limit_is_that_of_a_route() -> None:
     known = routes(get_resolver().url_patterns)
+    known += [each.route + "".join(each.name.partition("?")[1:]) for each in all_addresses()]
     assert [start for start, _ in LIMITS if not any(route.startswith(start) for route in known)] == []
+
+
+def test_each_view_of_an_address_has_a_limit_of_its_own(client: Client, db: None) -> None:
+    for view, status in (("", 413), ("?view=edit", 413), ("?view=new-version", 302)):
+        assert client.generic("POST", f"/collections/x/documents/y/{view}", b"x" * 2_000_000).status_code == status

@@ -15,7 +15,7 @@ from tests.web.pages import has, texts, tones
 pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
 DOC = "/collections/nature/documents/whales.md/"
-CHANGE = "/collections/nature/chunk-edits/1/whales.md/"
+CHANGE = "/collections/nature/chunks/1/whales.md/?view=change"
 
 
 def text(response: Any) -> str:
@@ -54,7 +54,7 @@ def test_what_is_refused_is_kept_and_said(visitor: Client, nature: Any) -> None:
     assert (empty.status_code, has(empty, "[role=alert]")) == (400, True)
     assert visitor.post(CHANGE, {"action": "explode"}).status_code == 422
     assert visitor.get(CHANGE).status_code == 405
-    assert visitor.post("/collections/nature/chunk-edits/1/none.md/", {"action": "disable"}).status_code == 404
+    assert visitor.post("/collections/nature/chunks/1/none.md/?view=change", {"action": "disable"}).status_code == 404
     assert nature.documents.get(doc_id="whales.md").revision == 1
 
 
@@ -76,13 +76,13 @@ def test_a_change_that_waits_is_told_attached_or_removed(visitor: Client, nature
     visitor.post(CHANGE, {"action": "edit", "content": "Whales sing all night.", "revision": "1"})
     ingest_text(nature, "whales.md", "# Whales\n\nA wholly different text about whales and their oceans.")
     assert texts(visitor.get(DOC), ".reading-tools .watch")[0].startswith("1 ")
-    page = text(visitor.get("/collections/nature/overlays/whales.md/"))
+    page = text(visitor.get("/collections/nature/documents/whales.md/?view=overlays"))
     assert 'data-tone="watch"' in page
     assert "Humpback whales sing for hours." in page
     (overlay,) = re.findall(r'name="overlay_id" value="(\d+)"', page)
     values = {"action": "attach", "overlay_id": overlay, "target": "0"}
-    visitor.post("/collections/nature/chunk-edits/0/whales.md/", values)
-    assert has(visitor.get("/collections/nature/overlays/whales.md/"), ".overlay .chip[data-tone=good]")
+    visitor.post("/collections/nature/chunks/0/whales.md/?view=change", values)
+    assert has(visitor.get("/collections/nature/documents/whales.md/?view=overlays"), ".overlay .chip[data-tone=good]")
     assert nature.chunks.get(doc_id="whales.md", chunk_index=0).content == "Whales sing all night."
 
 
@@ -105,24 +105,24 @@ def test_near_duplicates_are_looked_for_and_listed(visitor: Client, nature: Any)
     from collections_app.documents.services import ingest_text
 
     ingest_text(nature, "again.md", nature.documents.get(doc_id="rivers.md").text)
-    assert not has(visitor.get("/collections/nature/outliers/"), "tbody th")
-    visitor.post("/collections/nature/outliers/")
-    page = text(visitor.get("/collections/nature/outliers/?flag=duplicate"))
+    assert not has(visitor.get("/collections/nature/health/"), "tbody th")
+    visitor.post("/collections/nature/health/")
+    page = text(visitor.get("/collections/nature/health/?flag=duplicate"))
     assert "near-duplicate" in page
     assert re.search(r"similar to <a[^>]*>again\.md#0</a>, 100 %", page)
     assert "near-duplicate" in text(visitor.get("/collections/nature/documents/rivers.md/"))
-    assert visitor.get("/collections/nature/outliers/?flag=nonsense&page=x").status_code == 200
+    assert visitor.get("/collections/nature/health/?flag=nonsense&page=x").status_code == 200
 
 
 def test_a_policy_is_tried_and_then_applied(visitor: Client, nature: Any) -> None:
-    address = "/collections/nature/preview/whales.md/"
+    address, view = "/collections/nature/documents/whales.md/?view=preview", {"view": "preview"}
     before = nature.documents.get(doc_id="whales.md")
     page = text(visitor.get(address))
     assert "2 of 2 embeddings reused, 0 to embed. 2 of 2 boundaries" in page
     tried = {"kind": "structure", "target_tokens": "6", "overlap_tokens": "0", "max_chars": "1000"}
-    part = visitor.get(address, tried, headers={"HX-Request": "true", "HX-Target": "preview"})
+    part = visitor.get(address, tried | view, headers={"HX-Request": "true", "HX-Target": "preview"})
     assert part.content.decode().startswith('<div id="preview"')
-    wrong = visitor.get(address, tried | {"overlap_tokens": "9"})
+    wrong = visitor.get(address, tried | view | {"overlap_tokens": "9"})
     assert wrong.status_code == 422
     assert "overlap_tokens must be smaller than target_tokens (6)" in wrong.content.decode()
     assert nature.documents.get(doc_id="whales.md").updated_at == before.updated_at
@@ -145,8 +145,8 @@ def test_a_chunk_tells_its_neighbours_and_the_runs_that_retrieved_it(
     assert f"/runs/{run.pk}/" in part
     assert "Cited" in part
     assert f"/runs/{run.pk}/" in text(visitor.get("/collections/nature/retrieved/document/whales.md/"))
-    near = text(visitor.get("/collections/nature/neighbours/1/whales.md/"))
+    near = text(visitor.get("/collections/nature/chunks/1/whales.md/?view=neighbours"))
     assert "/collections/nature/chunks/0/whales.md/" in near
-    others = text(visitor.get("/collections/nature/neighbours/1/whales.md/?others=1"))
+    others = text(visitor.get("/collections/nature/chunks/1/whales.md/?view=neighbours&others=1"))
     assert '/collections/nature/chunks/0/whales.md/" data-drawer' not in others
-    assert visitor.get("/collections/nature/neighbours/9/whales.md/").status_code == 404
+    assert visitor.get("/collections/nature/chunks/9/whales.md/?view=neighbours").status_code == 404

@@ -15,7 +15,7 @@ from tests.web.pages import attribute, has, text, texts, toasts
 def test_the_list_leads_to_making_one(visitor: Client) -> None:
     html = text(visitor.get("/collections/"))
     assert "empty-state" in html
-    assert 'href="/collections/new/"' in html
+    assert 'href="/collections/?view=new"' in html
 
 
 def test_the_list_says_what_is_in_each(visitor: Client, fill: Callable[..., Any]) -> None:
@@ -30,7 +30,7 @@ def test_a_collection_is_made(visitor: Client) -> None:
 
     values = {"name": "Field notes", "description": "Seen outdoors", "hybrid_enabled": "on", "language": "simple"}
     values |= {"embed_model": "all-MiniLM-L6-v2", "embed_dims": "384", "kind": "words", "target_tokens": "50"}
-    response = visitor.post("/collections/new/", values)
+    response = visitor.post("/collections/?view=new", values)
     assert response["Location"] == "/collections/Field%20notes/upload/"
     made = Collection.objects.get(name="Field notes")
     assert (made.description, made.language, made.hybrid_enabled) == ("Seen outdoors", "simple", True)
@@ -43,7 +43,7 @@ def test_a_collection_is_made(visitor: Client) -> None:
 def test_what_was_typed_stays_when_a_collection_is_refused(visitor: Client, fill: Callable[..., Any]) -> None:
     fill("nature", 0)
     values = {"name": "nature", "description": "typed <here>", "language": "english", "embed_model": "all-MiniLM-L6-v2"}
-    response = visitor.post("/collections/new/", values | {"embed_dims": "384"})
+    response = visitor.post("/collections/?view=new", values | {"embed_dims": "384"})
     html = text(response)
     assert response.status_code == 409
     assert 'value="nature"' in html
@@ -53,13 +53,13 @@ def test_what_was_typed_stays_when_a_collection_is_refused(visitor: Client, fill
 
 def test_each_wrong_field_says_so_beside_itself(visitor: Client) -> None:
     values = {"name": "a/b", "language": "english", "embed_model": "all-MiniLM-L6-v2", "embed_dims": "512"}
-    response = visitor.post("/collections/new/", values | {"kind": "words"})
+    response = visitor.post("/collections/?view=new", values | {"kind": "words"})
     assert response.status_code == 422
     assert 'aria-invalid="true"' in text(response)
-    response = visitor.post("/collections/new/", values | {"name": "ok"})
+    response = visitor.post("/collections/?view=new", values | {"name": "ok"})
     assert response.status_code == 400
     assert "embed_dims_error" in text(response)
-    response = visitor.post("/collections/new/", values | {"name": "ok", "embed_dims": "384", "target_tokens": "0"})
+    response = visitor.post("/collections/?view=new", values | {"name": "ok", "embed_dims": 384, "target_tokens": 0})
     assert response.status_code == 422
     assert "target_tokens_error" in text(response)
     assert '<details class="fold" open>' in text(response)
@@ -129,13 +129,13 @@ def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: 
     from collections_app.models import Collection
 
     chunks = sum(fill("nature", 3).documents.values_list("chunk_count", flat=True))
-    html = text(visitor.get("/collections/nature/delete/"))
+    html = text(visitor.get("/collections/nature/settings/?view=delete"))
     assert f"3 documents and {chunks} chunks will be deleted" in html
-    refused = visitor.post("/collections/nature/delete/", {"typed_name": "Nature"})
+    refused = visitor.post("/collections/nature/settings/?view=delete", {"typed_name": "Nature"})
     assert refused.status_code == 422
     assert has(refused, "#id_typed_name_error")
     assert Collection.objects.live().filter(name="nature").exists()
-    done = visitor.post("/collections/nature/delete/", {"typed_name": "nature"})
+    done = visitor.post("/collections/nature/settings/?view=delete", {"typed_name": "nature"})
     assert done["Location"].startswith("/collections/operation/")
     assert not Collection.objects.live().filter(name="nature").exists()
     proof = text(visitor.get(done["Location"]))

@@ -43,7 +43,7 @@ def test_a_comparison_tells_verdict_cause_and_the_worst_questions(visitor: Clien
     assert "Recall@10" in page and "−0.875" in page and "8 of 8 scored" in page
     assert "Settings, k" in page and "<b>3</b>" in page
     assert response.context["page"].paginator.count == 7
-    assert f"/evaluation/compare/questions/1/?base={runs[0].pk}" in page
+    assert f"/evaluation/compare/?view=question&amp;position=1&amp;base={runs[0].pk}" in page
     assert "1 question newly failed" in page
 
 
@@ -65,12 +65,12 @@ def test_three_runs_have_a_matrix_and_any_may_be_held_against_the_base(visitor: 
 
 
 def test_one_question_stands_beside_itself_with_what_changed(visitor: Client, runs: tuple[Any, Any]) -> None:
-    response = visitor.get(address(*runs).replace("compare/", "compare/questions/1/"))
+    response = visitor.get(address(*runs).replace("?", "?view=question&position=1&"))
     page = response.content.decode()
     assert "<del>blue </del>" in page and "<ins>grey </ins>" in page
     assert "not in A" in page and "−1.000" in page and 'rel="next"' in page
-    assert visitor.get(address(*runs).replace("compare/", "compare/questions/99/")).status_code == 404
-    assert visitor.get("/evaluation/compare/questions/1/").status_code == 404
+    assert visitor.get(address(*runs).replace("?", "?view=question&position=99&")).status_code == 404
+    assert visitor.get("/evaluation/compare/?view=question&position=1").status_code == 404
 
 
 def test_runs_of_other_questions_are_refused_and_the_choice_is_shown(visitor: Client, runs: tuple[Any, Any]) -> None:
@@ -92,7 +92,7 @@ def test_the_choice_of_runs(visitor: Client, runs: tuple[Any, Any]) -> None:
 def test_without_runs_the_page_says_what_to_do(visitor: Client) -> None:
     assert is_empty(visitor.get("/evaluation/compare/"))
     assert is_empty(visitor.get("/evaluation/experiments/"))
-    assert is_empty(visitor.get("/evaluation/experiments/new/plans/"))
+    assert is_empty(visitor.get("/evaluation/experiments/?view=new"))
 
 
 def test_runs_of_experiments_are_offered_on_request(visitor: Client, runs: tuple[Any, Any]) -> None:

@@ -22,7 +22,7 @@ from tests.web.pages import attribute, has, texts, wrong_fields
 
 pytestmark = pytest.mark.django_db
 TITLE = "The <park> & its animals"
-LIST, RENAME = "/collections/nature/", "/collections/nature/rename/whales.md/"
+LIST, RENAME = "/collections/nature/", "/collections/nature/documents/whales.md/?view=rename"
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_its_own_pages_and_the_menus_call_it_so(visitor: Client, park: Collectio
     chat = visitor.get("/chat/")
     assert texts(chat, "[data-chosen]") == [TITLE]
     assert attribute(chat, "#composer input[name=collection]", "value") == "nature"
-    assert TITLE in "".join(texts(visitor.get("/keys/new/"), "form label"))
+    assert TITLE in "".join(texts(visitor.get("/keys/?view=new"), "form label"))
 
 
 def test_what_only_knows_the_name_calls_it_so(visitor: Client, park: Collection, ask: Callable[..., Any]) -> None:
@@ -85,7 +85,7 @@ def test_titles_are_those_of_what_one_may_see(park: Collection, django_user_mode
 def test_a_document_is_renamed_from_its_page_and_from_the_list(visitor: Client, park: Collection) -> None:
     document = "/collections/nature/documents/whales.md/"
     assert has(visitor.get(document), f"a[data-dialog][href='{RENAME}']")
-    assert has(visitor.get(LIST), f"tr a[data-dialog][href^='{RENAME}?next=']")
+    assert has(visitor.get(LIST), f"tr a[data-dialog][href^='{RENAME}&next=']")
     form = visitor.get(RENAME)
     assert attribute(form, "#confirm [name=title]", "value") == "Whales"
     others = {row.pk: list(row.embedding) for row in Chunk.objects.filter(doc_id="trees.md")}
@@ -105,8 +105,8 @@ def test_a_document_is_renamed_from_its_page_and_from_the_list(visitor: Client, 
 
 
 def test_an_archived_document_keeps_its_name(visitor: Client, park: Collection) -> None:
-    visitor.post(f"{LIST}change/", {"action": "archive", "doc_id": ["whales.md"]})
-    assert not has(visitor.get("/collections/nature/documents/whales.md/"), "a[href*='/rename/']")
+    visitor.post(f"{LIST}?view=change", {"action": "archive", "doc_id": ["whales.md"]})
+    assert not has(visitor.get("/collections/nature/documents/whales.md/"), "a[href*='view=rename']")
     assert not has(visitor.get(RENAME), "[name=title]")
     assert visitor.post(RENAME, {"title": "Mine", "expected_revision": "1"}).status_code == 409
 
@@ -137,11 +137,11 @@ def test_a_file_that_must_not_be_copied_says_so_on_its_page(visitor: Client, par
 
 
 def test_languages_have_their_proper_names(visitor: Client, park: Collection) -> None:
-    for address in ("/collections/new/", "/collections/nature/index-versions/"):
+    for address in ("/collections/?view=new", "/collections/nature/index-versions/"):
         page = visitor.get(address)
         named = {code: texts(page, f"#id_language option[value={code}]") for code in ("auto", "english", "simple")}
         assert named == {"auto": ["By document"], "english": ["English"], "simple": ["No stemming"]}
     Collection.objects.filter(pk=park.pk).update(language="german")
     assert "German" in texts(visitor.get("/collections/nature/settings/"), ".facts-list dd")
     visitor.cookies["django_language"] = "de"
-    assert texts(visitor.get("/collections/new/"), "#id_language option[value=german]") == ["Deutsch"]
+    assert texts(visitor.get("/collections/?view=new"), "#id_language option[value=german]") == ["Deutsch"]

@@ -108,18 +108,19 @@ def test_a_file_over_the_limit_is_refused_with_the_limit(
 def test_a_text_is_pasted(visitor: Client, fill: Callable[..., Any]) -> None:
     collection = fill(documents=0)
     values = {"doc_id": "notes/moss", "title": "Moss", "content": "Moss grows in the shade.", "tags": "plants"}
-    response = visitor.post("/collections/nature/text/", values)
+    response = visitor.post("/collections/nature/upload/?view=text", values)
     assert response["Location"] == "/collections/nature/documents/notes/moss/"
     assert collection.documents.get(doc_id="notes/moss").text == "Moss grows in the shade."
     assert toasts(visitor.get(response["Location"])) == [("good", "notes/moss indexed: 1 chunk.")]
-    assert tones(visitor.post("/collections/nature/text/", values, follow=True)) == ["good"]
+    assert tones(visitor.post("/collections/nature/upload/?view=text", values, follow=True)) == ["good"]
     assert collection.documents.get(doc_id="notes/moss").revision == 1
 
 
 @pytest.mark.parametrize("content", ["", "   ", "\x00\x01"])
 def test_a_text_without_content_is_refused_and_kept(visitor: Client, fill: Callable[..., Any], content: str) -> None:
     collection = fill(documents=0)
-    response = visitor.post("/collections/nature/text/", {"doc_id": "x", "title": "Kept", "content": content})
+    values = {"doc_id": "x", "title": "Kept", "content": content}
+    response = visitor.post("/collections/nature/upload/?view=text", values)
     assert response.status_code in (400, 422)
     assert 'value="Kept"' in text(response)
     assert "errorlist" in text(response) or "form-errors" in text(response)
@@ -224,17 +225,17 @@ def test_ids_that_look_like_paths_have_addresses(visitor: Client, fill: Callable
     for doc_id in ("a/chunks/1", "a b/ü?#%.md", "x//y", "/lead", "trail/"):
         ingest_text(collection, doc_id, f"The text of {doc_id}.")
         page = text(visitor.get("/collections/nature/", {"q": doc_id}))
-        (address,) = set(re.findall(r'href="(/collections/nature/documents/[^"]+)"', page))
+        (address,) = set(re.findall(r'href="(/collections/nature/documents/[^"?]+)"', page))
         html = text(visitor.get(html_module.unescape(address)))
         assert shown_text(html) == f"The text of {doc_id}."
-        (chunk,) = re.findall(r'href="(/collections/nature/chunks/0/[^"]+)"', html)
+        (chunk,) = re.findall(r'href="(/collections/nature/chunks/0/[^"?]+)"', html)
         assert visitor.get(html_module.unescape(chunk)).status_code == 200
         delete_documents(collection, [doc_id])
 
 
 def test_documents_are_switched_off_and_on(visitor: Client, fill: Callable[..., Any]) -> None:
     collection = fill()
-    change = "/collections/nature/change/"
+    change = "/collections/nature/?view=change"
     visitor.post(change, {"action": "disable", "doc_id": ["whales.md", "trees.md"]})
     assert sorted(collection.documents.filter(enabled=False).values_list("doc_id", flat=True)) == [
         "trees.md",
@@ -249,14 +250,15 @@ def test_documents_are_indexed_again(visitor: Client, fill: Callable[..., Any]) 
     from collections_app.models import IngestJob
 
     fill()
-    answer = visitor.post("/collections/nature/change/", {"action": "reindex", "doc_id": ["whales.md"]}, follow=True)
+    change = "/collections/nature/?view=change"
+    answer = visitor.post(change, {"action": "reindex", "doc_id": ["whales.md"]}, follow=True)
     assert tones(answer) == ["good"]
     assert list(IngestJob.objects.values_list("kind", "doc_id")) == [("reindex", "whales.md")]
 
 
 def test_deleting_documents_asks_first(visitor: Client, fill: Callable[..., Any]) -> None:
     collection = fill()
-    change = "/collections/nature/change/"
+    change = "/collections/nature/?view=change"
     going = collection.documents.filter(doc_id__in=["whales.md", "trees.md"])
     chunks = sum(going.values_list("chunk_count", flat=True))
     asked = text(visitor.post(change, {"action": "delete", "doc_id": ["whales.md", "trees.md"]}))
@@ -272,12 +274,12 @@ def test_deleting_documents_asks_first(visitor: Client, fill: Callable[..., Any]
 def test_a_change_of_nothing_changes_nothing(visitor: Client, fill: Callable[..., Any]) -> None:
     collection = fill()
     for values in ({"action": "delete"}, {"doc_id": "whales.md"}, {"action": "explode", "doc_id": "whales.md"}):
-        assert tones(visitor.post("/collections/nature/change/", values, follow=True)) == ["watch"]
+        assert tones(visitor.post("/collections/nature/?view=change", values, follow=True)) == ["watch"]
     assert collection.documents.count() == 3
-    assert visitor.get("/collections/nature/change/?doc_id=unknown").status_code == 404
+    assert visitor.get("/collections/nature/?view=change&doc_id=unknown").status_code == 404
 
 
 def test_leading_back_stays_on_this_server(visitor: Client, fill: Callable[..., Any]) -> None:
     fill(documents=1)
     values = {"action": "disable", "doc_id": "whales.md", "next": "//elsewhere.example/x"}
-    assert visitor.post("/collections/nature/change/", values)["Location"] == "/collections/nature/"
+    assert visitor.post("/collections/nature/?view=change", values)["Location"] == "/collections/nature/"

@@ -39,7 +39,7 @@ def test_an_unknown_address(visitor: Client) -> None:
         ("/collections/none/", "There is no collection none."),
         ("/collections/nature/documents/none.pdf/", "Document none.pdf is not in collection nature."),
         ("/collections/nature/chunks/99/whales.md/", "Chunk 99 is not in document whales.md."),
-        ("/collections/nature/revision/7/whales.md/", "It is not in document whales.md."),
+        ("/collections/nature/documents/whales.md/?view=revision&number=7", "It is not in document whales.md."),
         (f"/runs/{NOBODY}/", f"Query run {NOBODY} is not there."),
         (f"/runs/{NOBODY}/?view=trace", f"Query run {NOBODY} is not there."),
         ("/runs/RUN/compare/00000000-0000-4000-8000-000000000000/", f"Query run {NOBODY} is not there."),
@@ -48,7 +48,7 @@ def test_an_unknown_address(visitor: Client) -> None:
         (f"/chat/{NOBODY}/", f"Thread {NOBODY} is not there."),
         (f"/evaluation/runs/{NOBODY}/", f"Evaluation run {NOBODY} is not there."),
         ("/evaluation/sets/99/", "Test set 99 is not there."),
-        ("/alerts/rules/999/", "Alert rule 999 is not there."),
+        ("/alerts/?view=rule&pk=999", "Alert rule 999 is not there."),
         ("/traces/none/", "Trace none is not there."),
         ("/collections/nature/sources/99/", "Source 99 is not in collection nature."),
     ],
@@ -83,10 +83,10 @@ def test_a_script_without_a_session_is_told_and_a_form_leads_back_to_its_page(cl
     checked = Client(enforce_csrf_checks=True)
     assert checked.post("/chat/stream/", headers={"HX-Request": "true"}).status_code == 401
     page = "/collections/nature/?state=archived"
-    sent = client.post("/collections/nature/change/", headers={"Referer": f"http://testserver{page}"})
+    sent = client.post("/collections/nature/?view=change", headers={"Referer": f"http://testserver{page}"})
     assert sent["Location"] == f"/accounts/login/?{urlencode({'next': page}, safe='/')}"
-    foreign = client.post("/collections/nature/change/", headers={"Referer": "https://elsewhere.example/x/"})
-    assert foreign["Location"] == "/accounts/login/?next=/collections/nature/change/"
+    foreign = client.post("/collections/nature/?view=change", headers={"Referer": "https://elsewhere.example/x/"})
+    assert foreign["Location"] == "/accounts/login/?next=/collections/nature/%3Fview%3Dchange"
 
 
 def test_what_goes_while_its_page_is_made_is_not_there(
@@ -101,7 +101,7 @@ def test_what_goes_while_its_page_is_made_is_not_there(
         delete_documents(nature, ["whales.md"])
         return read(*place)
 
-    address = "/collections/nature/revision/1/whales.md/"
+    address = "/collections/nature/documents/whales.md/?view=revision&number=1"
     assert visitor.get(address).status_code == 200
     monkeypatch.setattr(views, "revision_text", delete_first)
     response = visitor.get(address)

@@ -229,7 +229,7 @@ def test_without_a_run_of_what_serves_the_dashboard_offers_one(visitor: Client, 
     summed(make_run(scores_of(0.9), golden_set=golden_set, index_version=2, name="of an index version that is gone"))
     page = visitor.get("/evaluation/")
     assert page.context["newest"] is None and numbers(page) == []
-    assert has(page, '.empty-state a.primary[href="/evaluation/runs/new/?set=birds"]')
+    assert has(page, '.empty-state a.primary[href="/evaluation/runs/?view=new&set=birds"]')
     assert len(texts(page, "#experiments tbody th")) == 1
     assert visitor.get("/evaluation/last/").context["latest"] == []
 
@@ -567,7 +567,7 @@ def test_pages_ask_as_much_for_many_questions_as_for_few(visitor: Client, golden
         tried = make_run([{"completeness": 0.5}] * questions, golden_set=golden_set, items=items, base_run=base)
         addresses = [
             f"/evaluation/compare/?base={base.pk}&other={tried.pk}",
-            f"/evaluation/compare/questions/0/?base={base.pk}&other={tried.pk}",
+            f"/evaluation/compare/?view=question&position=0&base={base.pk}&other={tried.pk}",
             f"/evaluation/board/?run={base.pk}",
             tried.experiment.get_absolute_url(),
             f"/evaluation/runs/{base.pk}/",
@@ -602,7 +602,7 @@ def test_how_right_the_judge_is_stands_beside_its_figures(visitor: Client, runs:
         assert accuracy is not None
         cells = texts(page, f'#judge-accuracy tr[data-measure="{name}"] td.num')
         assert (cells[0], cells[2]) == (f"{accuracy.value:.3f}", f"{accuracy.beside:.3f}")
-    assert has(page, '#judge-accuracy a[href="/evaluation/review/agreement/"]')
+    assert has(page, '#judge-accuracy a[href="/evaluation/review/?view=agreement"]')
     assert not has(page, '#judge-accuracy tr[data-measure="recall@10"]')
     type(runs[2]).objects.filter(pk=runs[2].pk).update(judge="none")
     assert not has(visitor.get(address), "#judge-accuracy")

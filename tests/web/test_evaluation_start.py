@@ -17,7 +17,7 @@ from tests.web.pages import attribute, has, tree, wrong_fields
 
 pytestmark = pytest.mark.django_db
 
-NEW = "/evaluation/runs/new/"
+NEW = "/evaluation/runs/?view=new"
 PLAIN = {"measured": "search", "cut": "3", "name": "from the page"}
 
 
@@ -32,7 +32,7 @@ def house():
 def test_a_set_without_questions_cannot_be_started(admin_client, house):
     house.questions.all().delete()
     assert has(admin_client.get(NEW), "main form.form .actions button.primary[disabled]")
-    answer = admin_client.post(f"{NEW}?set={house.name}", PLAIN)
+    answer = admin_client.post(f"{NEW}&set={house.name}", PLAIN)
     assert (answer.status_code, wrong_fields(answer)) == (422, [""])
     assert not EvaluationRun.objects.exists()
     house.delete()
@@ -47,13 +47,13 @@ def test_one_button_starts_a_run_and_the_options_are_folded(admin_client, house)
     folded = tree(page).css("#options details :is(input:not([type=hidden]), select, textarea)")
     assert 3 <= len(opened) - len(folded) <= 12
     sent = {"measured": "embedded", "cut": attribute(page, "#id_cut", "value"), "do": "start"}
-    assert admin_client.post(f"{NEW}?set={house.name}", sent).status_code == 302
-    assert has(admin_client.post(f"{NEW}?set={house.name}", sent | {"cut": "0"}), "main #options[open]")
+    assert admin_client.post(f"{NEW}&set={house.name}", sent).status_code == 302
+    assert has(admin_client.post(f"{NEW}&set={house.name}", sent | {"cut": "0"}), "main #options[open]")
 
 
 def test_a_run_is_started_with_what_was_filled_in(admin_client, house):
     filled = PLAIN | {"plan-plan": "wide", "plan-candidate_pool": "80", "least-recall": "0.5"}
-    answer = admin_client.post(f"{NEW}?set={house.name}", filled)
+    answer = admin_client.post(f"{NEW}&set={house.name}", filled)
     run = EvaluationRun.objects.get()
     assert answer["Location"] == run.get_absolute_url()
     assert (run.name, run.purpose, run.plan_name, run.created_by) == ("from the page", "manual", "wide", "admin")
@@ -68,11 +68,11 @@ def test_a_run_begins_from_another(admin_client, house):
         lifecycle.RunRequest(RetrievePlan(k=7, rrf_k=11), settings=settings, thresholds={"ndcg@7": 0.25}),
         send=False,
     )
-    page = admin_client.get(f"{NEW}?run={first.pk}")
+    page = admin_client.get(f"{NEW}&run={first.pk}")
     form, plan_form, least = (page.context[name] for name in ("form", "plan_form", "least"))
     sent = {bound.html_name: bound.value() for part in (form, plan_form, least) for bound in part}
     kept = {name: value for name, value in sent.items() if value not in (None, "", False)}
-    admin_client.post(f"{NEW}?set={house.name}&run={first.pk}", kept)
+    admin_client.post(f"{NEW}&set={house.name}&run={first.pk}", kept)
     second = EvaluationRun.objects.exclude(pk=first.pk).get()
     assert (second.plan, second.settings, second.thresholds) == (first.plan, first.settings, first.thresholds)
     assert second.base_run == first
@@ -92,7 +92,7 @@ def test_a_run_begins_from_another(admin_client, house):
     ],
 )
 def test_what_does_not_fit_is_told_and_what_was_typed_stays(admin_client, house, wrong, field):
-    answer = admin_client.post(f"{NEW}?set={house.name}", PLAIN | {"plan-rrf_k": "77"} | wrong)
+    answer = admin_client.post(f"{NEW}&set={house.name}", PLAIN | {"plan-rrf_k": "77"} | wrong)
     page = answer.content.decode()
     assert answer.status_code == 422
     assert wrong_fields(answer) == [field]
@@ -109,12 +109,12 @@ def test_what_a_run_takes_is_told_before_it_is_started(admin_client, house, sett
     known = admin_client.get(NEW).context["estimate"]
     assert (known.took_s, known.cost_usd) == (2.0, 0.0)
     sent = PLAIN | {"do": "estimate"}
-    page = admin_client.post(f"{NEW}?set={house.name}", sent)
+    page = admin_client.post(f"{NEW}&set={house.name}", sent)
     assert page.status_code == 200 and page.context["estimate"].took_s is None, "a run that only searches"
     assert 'value="from the page"' in page.content.decode()
-    part = admin_client.post(f"{NEW}?set={house.name}", sent, headers={"HX-Request": "true", "HX-Target": "estimate"})
+    part = admin_client.post(f"{NEW}&set={house.name}", sent, headers={"HX-Request": "true", "HX-Target": "estimate"})
     assert part.content.decode().lstrip().startswith('<div id="estimate"')
-    wrong = admin_client.post(f"{NEW}?set={house.name}", sent | {"cut": "0"})
+    wrong = admin_client.post(f"{NEW}&set={house.name}", sent | {"cut": "0"})
     assert wrong.status_code == 422 and not has(wrong, "#estimate .banner")
     assert EvaluationRun.objects.count() == 1, "nothing was started"
 
@@ -122,7 +122,7 @@ def test_what_a_run_takes_is_told_before_it_is_started(admin_client, house, sett
 def test_a_run_of_a_version_with_other_settings_has_no_estimate(admin_client, house):
     first = make_run([{}], golden_set=house, collection_name=house.collection_name)
     EvaluationRun.objects.filter(pk=first.pk).update(settings={"taste": 1})
-    page = admin_client.get(f"{NEW}?run={first.pk}")
+    page = admin_client.get(f"{NEW}&run={first.pk}")
     assert page.status_code == 200 and "estimate" not in page.context
 
 
@@ -163,9 +163,9 @@ def fill(golden_set, questions, *, expecting):
 def test_a_run_is_compared_with_the_base_that_was_chosen(admin_client, house):
     base = make_run([{}], golden_set=house, collection_name=house.collection_name, name="before")
     other = make_run([{}], collection_name=house.collection_name, name="of another set")
-    admin_client.post(f"{NEW}?set={house.name}", PLAIN | {"base": str(base.pk)})
+    admin_client.post(f"{NEW}&set={house.name}", PLAIN | {"base": str(base.pk)})
     assert EvaluationRun.objects.get(name="from the page").base_run == base
-    refused = admin_client.post(f"{NEW}?set={house.name}", PLAIN | {"base": str(other.pk)})
+    refused = admin_client.post(f"{NEW}&set={house.name}", PLAIN | {"base": str(other.pk)})
     assert (refused.status_code, wrong_fields(refused)) == (422, ["base"])
 
 
@@ -180,6 +180,6 @@ def test_a_run_is_downloaded_as_json_lines(admin_client, house):
 
 @pytest.mark.parametrize("query", ["set=x", "set=1", "set=%00", "run=7", "run=%00", "set=" + "9" * 40])
 def test_an_address_that_names_nothing_is_told(admin_client, house, query):
-    page = admin_client.get(f"{NEW}?{query}")
+    page = admin_client.get(f"{NEW}&{query}")
     assert page.status_code == 404 and has(page, '.banner[role="alert"]') and not has(page, "main form.form")
-    assert attribute(page, "main ul.plain a", "href") == "?set=house%20questions"
+    assert attribute(page, "main ul.plain a", "href") == "?view=new&set=house%20questions"

@@ -38,7 +38,7 @@ def golden_set(fill: Callable[..., Collection]) -> GoldenSet:
 @pytest.fixture
 def swept(visitor: Client, golden_set: GoldenSet) -> Experiment:
     """Four plans, worked off."""
-    address = f"/evaluation/experiments/new/plans/?set={golden_set.name}"
+    address = f"/evaluation/experiments/?view=new&set={golden_set.name}"
     response = visitor.post(address, {**FORM, "do": "start", "name": "How many?"})
     assert response.status_code == 302, response.content.decode()
     made = Experiment.objects.get()
@@ -48,7 +48,7 @@ def swept(visitor: Client, golden_set: GoldenSet) -> Experiment:
 
 
 def test_the_form_tells_how_many_plans_there_are_before_it_starts(visitor: Client, golden_set: GoldenSet) -> None:
-    address = f"/evaluation/experiments/new/plans/?set={golden_set.name}"
+    address = f"/evaluation/experiments/?view=new&set={golden_set.name}"
     assert has(visitor.get(address), 'a[href="/collections/nature/index-versions/#change"]')
     shown = visitor.post(address, {**FORM, "do": "estimate"})
     assert shown.context["estimate"].plans == 4 and shown.context["estimate"].asked == 12
@@ -69,7 +69,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 def test_what_makes_no_experiment_is_said_in_the_form(visitor: Client, golden_set: GoldenSet) -> None:
     for values, words in MISTAKES:
         response = visitor.post(
-            f"/evaluation/experiments/new/plans/?set={golden_set.name}", {**FORM, **values, "do": "start"}
+            f"/evaluation/experiments/?view=new&set={golden_set.name}", {**FORM, **values, "do": "start"}
         )
         assert response.status_code == 422 and words in text_of(response), values
     assert not Experiment.objects.exists() and not EvaluationRun.objects.exists()
@@ -110,7 +110,7 @@ def test_an_experiment_is_run_ranked_and_its_best_plan_saved(visitor: Client, sw
 
 
 def test_an_experiment_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden_set: GoldenSet) -> None:
-    visitor.post(f"/evaluation/experiments/new/plans/?set={golden_set.name}", {**FORM, "do": "start"})
+    visitor.post(f"/evaluation/experiments/?view=new&set={golden_set.name}", {**FORM, "do": "start"})
     made = Experiment.objects.get()
     run_now(made.runs.get(place=0))
     assert "1 of 4 variants finished" in text_of(visitor.get(f"/evaluation/experiments/{made.pk}/"))
@@ -158,5 +158,5 @@ def test_an_estimate_is_told_from_runs_like_it_and_nothing_comes_of_a_lost_colle
 
 def test_an_experiment_of_an_unknown_set_is_refused(visitor: Client, golden_set: GoldenSet) -> None:
     for name in ("nonsense", str(golden_set.pk)):
-        page = visitor.get("/evaluation/experiments/new/plans/", {"set": name})
+        page = visitor.get(f"/evaluation/experiments/?view=new&set={name}")
         assert page.status_code == 404 and has(page, '.banner[role="alert"]') and not has(page, "form.experiment-form")

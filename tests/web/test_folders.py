@@ -90,12 +90,12 @@ def test_the_list_is_that_of_the_folder_in_the_address(
 
 def test_all_that_match_are_those_of_the_folder(visitor: Client, nature: Collection) -> None:
     chosen = {"all_matching": "on", "f_state": "present", "f_folder": "a/b/", "action": "disable"}
-    page = visitor.post(f"{LIST}change/", chosen)
+    page = visitor.post(f"{LIST}?view=change", chosen)
     assert attribute(page, "#confirm", "data-documents") == "3"
     sent = {
         node.attributes["name"]: node.attributes["value"] or "" for node in tree(page).css("#confirm [type=hidden]")
     }
-    visitor.post(f"{LIST}change/", {str(name): value for name, value in sent.items()})
+    visitor.post(f"{LIST}?view=change", {str(name): value for name, value in sent.items()})
     assert set(Document.objects.filter(enabled=False).values_list("doc_id", flat=True)) == {
         "a/b/2.md", "a/b/c/1.md", "a/b/c/8.md"
     }  # fmt: skip

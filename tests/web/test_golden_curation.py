@@ -50,7 +50,7 @@ def questions(response: Any) -> list[str]:
 
 
 def test_the_confirm_page_asks_for_the_impact_of_what_it_names(visitor: Client, nature: Collection) -> None:
-    page = visitor.get("/collections/nature/change/", {"doc_id": "whales.md"}).content.decode()
+    page = visitor.get("/collections/nature/?view=change&doc_id=whales.md").content.decode()
     assert 'hx-post="/collections/nature/impact/"' in page and 'formaction="/collections/nature/impact/"' in page
     fields = {"action": "delete", "confirmed": "on", "next": "/", "doc_id": "whales.md"}
     part = visitor.post("/collections/nature/impact/", fields, headers=PART)
@@ -143,7 +143,7 @@ def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
 
 def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature: Collection) -> None:
     empty = visitor.get("/evaluation/last/?collection=nature")
-    assert empty.context["latest"] == [] and has(empty, '#last-evaluation a[href="/evaluation/runs/new/"]')
+    assert empty.context["latest"] == [] and has(empty, '#last-evaluation a[href="/evaluation/runs/?view=new"]')
     golden = GoldenSet.objects.get()
 
     def run(value: float, digest: str = "d", **values: Any) -> EvaluationRun:
@@ -216,7 +216,7 @@ def test_a_gate_whose_set_is_gone_warns(visitor: Client, nature: Collection) -> 
 
 
 def test_hiding_what_questions_expect_asks_first(visitor: Client, nature: Collection) -> None:
-    address = "/collections/nature/change/"
+    address = "/collections/nature/?view=change"
     for action in ("disable", "archive"):
         asked = visitor.post(address, {"action": action, "doc_id": ["rivers.md", "whales.md"]})
         assert asked.status_code == 200 and 'hx-post="/collections/nature/impact/"' in asked.content.decode()

@@ -57,17 +57,17 @@ def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., 
     again = visitor.post("/evaluation/sets/", {"name": "animals", "collection": "nature"})
     assert again.status_code == 409
     assert "there is a golden set &#x27;animals&#x27; already" in again.content.decode()
-    visitor.post(f"/evaluation/sets/{golden.pk}/settings/", {"name": "beasts", "description": ""})
+    visitor.post(f"/evaluation/sets/{golden.pk}/?view=settings", {"name": "beasts", "description": ""})
     assert "beasts" in page(visitor, "/evaluation/sets/")
-    assert "0 questions and 1 version will be deleted" in page(visitor, f"/evaluation/sets/{golden.pk}/settings/")
-    visitor.post(f"/evaluation/sets/{golden.pk}/settings/", {"do": "delete"})
+    assert "0 questions and 1 version will be deleted" in page(visitor, f"/evaluation/sets/{golden.pk}/?view=settings")
+    visitor.post(f"/evaluation/sets/{golden.pk}/?view=settings", {"do": "delete"})
     assert not GoldenSet.objects.exists()
     messages = list(AuditEvent.objects.order_by("id").values_list("message", flat=True))
     assert messages[-1] == "deleted golden set beasts with 0 questions"
 
 
 def test_by_what_runs_are_compared_is_set_on_the_settings_page(visitor: Client, golden: GoldenSet) -> None:
-    address = f"/evaluation/sets/{golden.pk}/settings/"
+    address = f"/evaluation/sets/{golden.pk}/?view=settings"
     values = {
         "name": "animals",
         "description": "",
@@ -85,7 +85,7 @@ def test_by_what_runs_are_compared_is_set_on_the_settings_page(visitor: Client, 
 
 
 def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet) -> None:
-    address = f"/evaluation/sets/{golden.pk}/questions/new/"
+    address = f"/evaluation/sets/{golden.pk}/?view=new"
     page(visitor, address)
     typed = {"question": "Which river flows north?", "category": "factual", "weight": "1", "thresholds": "hit@5=1"}
     found = visitor.post(address, {**typed, "do": "find", "expected_doc_ids": ["whales.md"]})
@@ -106,7 +106,7 @@ def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet
     assert (made.thresholds, made.position) == ({"hit@5": 1.0}, 2)
     golden.refresh_from_db()
     assert (golden.version, made.match) == (4, "any")
-    address = f"/evaluation/sets/{golden.pk}/questions/{made.pk}/"
+    address = f"/evaluation/sets/{golden.pk}/?view=question&question_id={made.pk}"
     shown = page(visitor, address)
     assert 'name="match"' in shown
     both = {"do": "save", "expected_doc_ids": ["rivers.md", "whales.md"]}
@@ -118,7 +118,7 @@ def test_what_is_expected_is_picked_by_search(visitor: Client, golden: GoldenSet
 
 @pytest.mark.fault("UX-F22")
 def test_a_switch_says_whether_a_question_should_be_answered(visitor: Client, golden: GoldenSet) -> None:
-    address = f"/evaluation/sets/{golden.pk}/questions/new/"
+    address = f"/evaluation/sets/{golden.pk}/?view=new"
     typed = {"question": "Who won?", "category": "factual", "weight": "1", "do": "save"}
     assert attribute(visitor.get(address), '[name="expects"][checked]', "value") == "answer"
     refused = visitor.post(address, typed | {"expects": "answer"})
@@ -126,7 +126,7 @@ def test_a_switch_says_whether_a_question_should_be_answered(visitor: Client, go
     visitor.post(address, typed | {"expects": "answer", "expected_answer": "Kasparov."})
     made = GoldenQuestion.objects.get(question="Who won?")
     listing, row = f"/evaluation/sets/{golden.pk}/", f"#question-{made.pk} [data-refuse]"
-    own = f"{listing}questions/{made.pk}/"
+    own = f"{listing}?view=question&question_id={made.pk}"
     assert made.expected_answer == "Kasparov." and not has(visitor.get(listing), row)
     everything = {"expected_answer": "Kasparov.", "expected_doc_ids": ["whales.md"], "expected_chunks": ["whales.md#0"]}
     visitor.post(own, typed | everything | {"expects": "refusal"})
@@ -138,7 +138,7 @@ def test_a_switch_says_whether_a_question_should_be_answered(visitor: Client, go
 
 def test_a_question_that_somebody_else_changed_is_not_overwritten(visitor: Client, golden: GoldenSet) -> None:
     question = golden.questions.get(position=0)
-    address = f"/evaluation/sets/{golden.pk}/questions/{question.pk}/"
+    address = f"/evaluation/sets/{golden.pk}/?view=question&question_id={question.pk}"
     seen = question.updated_at.isoformat()
     values = {"question": "Who is largest?", "category": "factual", "weight": "1", "do": "save", "seen": seen}
     assert visitor.post(address, values).status_code == 302
@@ -151,7 +151,7 @@ def test_a_question_that_somebody_else_changed_is_not_overwritten(visitor: Clien
 
 def test_a_wrong_threshold_is_told_beside_its_field(visitor: Client, golden: GoldenSet) -> None:
     values = {"question": "Q?", "category": "", "weight": "1", "thresholds": "beauty=1", "do": "save"}
-    answer = visitor.post(f"/evaluation/sets/{golden.pk}/questions/new/", {**values, "category": "factual"})
+    answer = visitor.post(f"/evaluation/sets/{golden.pk}/?view=new", {**values, "category": "factual"})
     assert answer.status_code == 422
     assert "there is no measure" in answer.content.decode()
 
@@ -203,7 +203,7 @@ def test_a_chunk_that_moved_is_told_and_followed(visitor: Client, golden: Golden
     html = page(visitor, address)
     assert 'href="?state=lost"' in html
     assert 'name="action" value="follow"' in html
-    assert "moved to whales.md#2" in page(visitor, f"{address}questions/{song.pk}/")
+    assert "moved to whales.md#2" in page(visitor, f"{address}?view=question&question_id={song.pk}")
     visitor.post(address, {"action": "follow"})
     song.refresh_from_db()
     assert song.expected_chunks == ["whales.md#2"]
@@ -215,7 +215,7 @@ def test_a_chunk_that_moved_is_told_and_followed(visitor: Client, golden: Golden
 def test_the_present_text_can_be_taken_for_what_is_meant(visitor: Client, golden: GoldenSet) -> None:
     question = golden.questions.get(position=1)
     ingest_text(golden_collection(golden), "trees.md", "# Trees\n\nThe oak is another tree.", title="Trees")
-    address = f"/evaluation/sets/{golden.pk}/questions/{question.pk}/"
+    address = f"/evaluation/sets/{golden.pk}/?view=question&question_id={question.pk}"
     assert "text changed" in page(visitor, address)
     values = {"question": question.question, "category": "factual", "weight": "1", "do": "save"}
     version = GoldenSet.objects.get(pk=golden.pk).version
@@ -226,7 +226,7 @@ def test_the_present_text_can_be_taken_for_what_is_meant(visitor: Client, golden
 
 
 def test_a_file_is_looked_at_before_it_is_imported(visitor: Client, golden: GoldenSet) -> None:
-    address = f"/evaluation/sets/{golden.pk}/import/"
+    address = f"/evaluation/sets/{golden.pk}/?view=import"
     page(visitor, address)
     text = (
         '{"question": "Which animal is the largest?", "weight": 2}\n'
@@ -254,14 +254,14 @@ def test_a_file_is_looked_at_before_it_is_imported(visitor: Client, golden: Gold
 
 
 def test_rubrics_are_added_changed_and_removed(visitor: Client, golden: GoldenSet) -> None:
-    address = f"/evaluation/sets/{golden.pk}/settings/?view=rubrics"
+    address = f"/evaluation/sets/{golden.pk}/?view=rubrics"
     page(visitor, address)
     values = {"name": "polite", "kind": "regex", "definition": "please", "must_match": "on"}
     assert visitor.post(address, values).status_code == 302
     refused = visitor.post(address, {**values, "name": "worse", "definition": "("})
     assert (refused.status_code, has(refused, ".form-errors")) == (422, True)
     page(visitor, f"{address}&edit=polite")
-    settings = f"/evaluation/sets/{golden.pk}/settings/"
+    settings = f"/evaluation/sets/{golden.pk}/?view=settings"
     named = {"name": "animals", "description": "", "relevant_effect": "0.1"}
     assert visitor.post(settings, {**named, "primary_measure": "rubric:rude"}).status_code == 422
     assert visitor.post(settings, {**named, "primary_measure": "rubric:polite"}).status_code == 302
@@ -275,7 +275,7 @@ def test_rubrics_are_added_changed_and_removed(visitor: Client, golden: GoldenSe
 
 
 def test_columns_are_mapped_and_unknown_documents_told_before_an_import(visitor: Client, golden: GoldenSet) -> None:
-    address = f"/evaluation/sets/{golden.pk}/import/"
+    address = f"/evaluation/sets/{golden.pk}/?view=import"
     text = "input,expected_output,docs\nWhich animal sings?,The whale.,whales.md; birds.md\n"
     looked = visitor.post(address, {"text": text, "mode": "merge", "do": "look"})
     assert looked.context["columns"]["rows"] == [
@@ -318,7 +318,7 @@ def test_a_question_out_of_a_run_is_a_suggestion_without_the_answer(
     assert visitor.post(address, values).status_code == 422, "the set is chosen by the person"
     made = visitor.post(address, {**values, "golden_set": other.pk})
     question = GoldenQuestion.objects.get(question=run.query)
-    assert made["Location"] == f"/evaluation/sets/{other.pk}/suggestions/#question-{question.pk}"
+    assert made["Location"] == f"/evaluation/sets/{other.pk}/?view=suggestions#question-{question.pk}"
     assert (question.suggested, question.expected_answer, question.source_run) == (True, "", run.pk)
     golden.refresh_from_db()
     assert golden.version == version
@@ -329,7 +329,7 @@ def test_a_question_out_of_a_run_is_a_suggestion_without_the_answer(
     assert (again.status_code, GoldenQuestion.objects.filter(question=run.query).count()) == (409, 1)
     assert visitor.post(address, {**values, "golden_set": "new", "question": " "}).status_code == 422
     assert GoldenSet.objects.count() == 2, "a question that is refused makes no set"
-    edit = f"/evaluation/sets/{other.pk}/questions/{question.pk}/"
+    edit = f"/evaluation/sets/{other.pk}/?view=question&question_id={question.pk}"
     visitor.post(edit, {**values, "do": "accept", "expected_answer": "The blue whale."})
     question.refresh_from_db()
     assert (question.suggested, question.expected_answer) == (False, "The blue whale.")
@@ -398,16 +398,16 @@ def test_versions_are_listed_compared_and_brought_back(visitor: Client, golden: 
     question = golden.questions.get(position=0)
     before = GoldenSet.objects.get(pk=golden.pk).version
     visitor.post(
-        f"/evaluation/sets/{golden.pk}/questions/{question.pk}/",
+        f"/evaluation/sets/{golden.pk}/?view=question&question_id={question.pk}",
         {"question": "Which animal is the very largest?", "category": "factual", "weight": "3", "do": "save"},
     )
-    versions = page(visitor, f"/evaluation/sets/{golden.pk}/versions/")
+    versions = page(visitor, f"/evaluation/sets/{golden.pk}/?view=versions")
     assert "1 changed" in versions
     assert "by ada" in versions
-    difference = page(visitor, f"/evaluation/sets/{golden.pk}/versions/?before={before}&after={before + 1}")
+    difference = page(visitor, f"/evaluation/sets/{golden.pk}/?view=versions&before={before}&after={before + 1}")
     assert "<ins>very </ins>" in difference
-    assert "Which animal is the largest?" in page(visitor, f"/evaluation/sets/{golden.pk}/versions/?version={before}")
-    back = f"/evaluation/sets/{golden.pk}/versions/?version={before}"
+    back = f"/evaluation/sets/{golden.pk}/?view=versions&version={before}"
+    assert "Which animal is the largest?" in page(visitor, back)
     assert has(visitor.get(back), "#confirm button[value=restore]")
     visitor.post(back, {"do": "restore"})
     golden.refresh_from_db()
@@ -417,7 +417,7 @@ def test_versions_are_listed_compared_and_brought_back(visitor: Client, golden: 
         ("Which animal is the largest?", 1.0),
         ("Where does the redwood grow?", 1.0),
     }
-    assert visitor.get(f"/evaluation/sets/{golden.pk}/versions/?version=99").status_code == 404
+    assert visitor.get(f"/evaluation/sets/{golden.pk}/?view=versions&version=99").status_code == 404
 
 
 def test_suggestions_wait_until_somebody_decides(
@@ -429,7 +429,7 @@ def test_suggestions_wait_until_somebody_decides(
         "# Tides\n\nA spring tide is the tide of a full or new moon. When the moon is half, the tides are weakest.",
         title="Tides",
     )
-    address = f"/evaluation/sets/{golden.pk}/suggestions/"
+    address = f"/evaluation/sets/{golden.pk}/?view=suggestions"
     shown = page(visitor, address)
     assert "empty-state" in shown and 'name="count"' not in shown, "without a chat model nothing is generated"
     candidates = [

@@ -6,11 +6,10 @@ import json
 from pathlib import Path
 
 from django.test import Client
-from django.urls import get_resolver
 
 from collections_app.http.page_requests import HELP
 from collections_app.http.settings_views import AT_THE_TOP, REPOSITORY, render_document
-from tests.addresses import URLS
+from tests.addresses import all_addresses
 from tests.web.pages import attribute, has, texts, tree
 
 DOCS = {path.stem: path for path in (REPOSITORY / "docs").glob("*.md")} | {
@@ -46,8 +45,7 @@ def test_what_is_html_in_a_file_is_text(tmp_path: Path) -> None:
 
 
 def test_each_page_opens_its_help(visitor: Client) -> None:
-    names = {f"{space}:{each.name}" for space in URLS for each in get_resolver(URLS[space]).url_patterns}
-    assert {name for name in HELP if ":" in name} <= names
+    assert {name for name in HELP if ":" in name} <= {each.name for each in all_addresses()}
     for page, _, anchor in (each.partition("#") for each in HELP.values()):
         assert not anchor or f'id="{anchor}"' in render_document(DOCS[page], 0)[2], (page, anchor)
     assert attribute(visitor.get("/activity/spans/"), "a[href^='/help/']", "href") == "/help/traces/"
@@ -67,7 +65,7 @@ def test_settings_of_the_reader(visitor: Client) -> None:
     page = visitor.get("/settings/appearance/")
     assert texts(page, "main button[name=language]") == ["English", "Deutsch"]
     assert [each.attributes["value"] for each in tree(page).css("main button[aria-pressed=true]")] == ["dark", "en"]
-    connections = visitor.get("/settings/connections/")
+    connections = visitor.get("/settings/appearance/?view=connections")
     (mcp,) = texts(connections, "#snippet-mcp")
     assert json.loads(mcp)["mcpServers"]["ragd"]["url"] == "http://testserver/mcp"
     assert texts(connections, "#snippet-openai") == ["http://testserver/v1"]

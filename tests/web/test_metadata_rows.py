@@ -18,7 +18,7 @@ from collections_app.http.form_fields import EMPTY_ROWS, KINDS, MetadataField, R
 from collections_app.models import Document, RoleGrant
 from tests.web.pages import attribute, has, texts, wrong_fields
 
-EDIT = "/collections/nature/edit/whales.md/"
+EDIT = "/collections/nature/documents/whales.md/?view=edit"
 VALUES: dict[str, Any] = {
     "a": "text", "b": " kept  as typed ", "c": "", "d": 3, "e": -4.5, "f": True, "g": False, "h": "2024-01-31",
     "i": ["x", "y z"], "j": [], "k": [1, 2], "l": {"m": [None]}, "n": None, "o": "two\nlines", "p": ["a, b"], "q": "3",
@@ -99,12 +99,13 @@ def test_the_form_of_a_document_shows_rows_and_keeps_what_they_show(visitor: Cli
 @pytest.mark.django_db
 def test_every_page_that_takes_metadata_takes_rows(visitor: Client, fill: Callable[..., Any]) -> None:
     fill()
-    for address in ("upload/", "text/", "urls/", "edit/whales.md/"):
+    for address in ("upload/", "upload/?view=text", "upload/?view=urls", "documents/whales.md/?view=edit"):
         page = visitor.get(f"/collections/nature/{address}")
         assert has(page, "[data-row-of-metadata] [name=metadata-kind]") and has(page, "details textarea[name=metadata]")
     values = {"doc_id": "new.md", "content": "A new text about owls."}
     visitor.post(
-        "/collections/nature/text/", values | sent(("year", "number", "2024"), ("topics", "list", "owls, night"))
+        "/collections/nature/upload/?view=text",
+        values | sent(("year", "number", "2024"), ("topics", "list", "owls, night")),
     )
     assert Document.objects.get(doc_id="new.md").metadata == {"year": 2024, "topics": ["owls", "night"]}
 

@@ -14,14 +14,13 @@ from collections_app.models import ModelSetting
 from ragd.models import multilingual_e5
 from tests.web.pages import texts
 
-ADDRESS = "/models/choice/"
 ENGLISH, MULTILINGUAL = "all-MiniLM-L6-v2", multilingual_e5.MODEL
 
 
 def choose(client: Client, model: str, dims: str = "", language: str = "auto") -> dict[str, str]:
     """What the page says, by its data attributes."""
     values = {"embed_model": model, "embed_dims": dims, "language": language}
-    html = client.get(ADDRESS, values, headers={"HX-Request": "true"}).content.decode()
+    html = client.get("/models/", {"view": "choice"} | values, headers={"HX-Request": "true"}).content.decode()
     return dict(re.findall(r'data-(model|dims|advised|installed|refused)="([^"]*)"', html)) | {"html": html}
 
 
@@ -66,7 +65,7 @@ def test_an_unknown_model_is_refused_at_once_with_what_is_known(admin_client: Cl
 
 def test_with_an_endpoint_any_name_may_be_typed(admin_client: Client, settings: Any, missing: None) -> None:
     settings.RAGD_EMBED_BASE_URL = "http://127.0.0.1:9/v1"
-    for page in ("/collections/new/", "/collections/docs/index-versions/"):
+    for page in ("/collections/?view=new", "/collections/docs/index-versions/"):
         create_collection(name="docs") if "docs" in page else None
         assert texts(admin_client.get(page), "#embed-models option")
     typed = choose(admin_client, "our-own", "12")
@@ -81,7 +80,7 @@ def test_the_list_says_dimensions_languages_and_size(admin_client: Client, insta
         identity="ours-1", dims=12,
     )  # fmt: skip
     create_collection(name="docs")
-    for page in ("/collections/new/", "/collections/docs/index-versions/"):
+    for page in ("/collections/?view=new", "/collections/docs/index-versions/"):
         options = texts(admin_client.get(page), "#id_embed_model option")
         assert [option.partition(":")[0] for option in options] == [ENGLISH, MULTILINGUAL, "ours-1"]
         (multilingual,) = [option for option in options if option.startswith(MULTILINGUAL)]

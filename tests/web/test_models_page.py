@@ -72,23 +72,23 @@ def test_everybody_reads_and_only_administrators_change(
     row = save_setting(values(server), actor=None)
     page = visitor.get(AT)
     assert page.status_code == 200 and "Ours" in page.content.decode()
-    assert reverse("collections:model-add") not in page.content.decode()
+    assert reverse("collections:models", query={"view": "new"}) not in page.content.decode()
+    edit = f"/models/?view=edit&pk={row.pk}"
     doors = [
-        ("get", "/models/new/"), ("get", f"/models/{row.pk}/"), ("post", f"/models/{row.pk}/"),
-        ("post", f"/models/test/setting:{row.pk}/"), ("get", f"/models/{row.pk}/delete/"),
-        ("post", f"/models/{row.pk}/delete/"),
+        ("get", "/models/?view=new"), ("get", edit), ("post", edit),
+        ("post", f"/models/?view=test&key=setting:{row.pk}"), ("post", f"/models/?view=delete&pk={row.pk}"),
     ]  # fmt: skip
     for method, path in doors:
         assert getattr(visitor, method)(path).status_code == 403, path
     assert ModelSetting.objects.get() == row and server.requests == []
     assert admin_client.get(AT).status_code == 200
-    assert reverse("collections:model-add") in admin_client.get(AT).content.decode()
+    assert reverse("collections:models", query={"view": "new"}) in admin_client.get(AT).content.decode()
     assert Client().get(AT).status_code == 302
 
 
 def test_a_model_is_added_tested_used_and_deleted(admin_client: Client, server: OpenAIServer) -> None:
-    form = reverse("collections:model-add") + "?preset=other&purpose=embeddings"
-    for address in (form, reverse("collections:model-add"), AT):
+    form = reverse("collections:models", query={"view": "new"}) + "&preset=other&purpose=embeddings"
+    for address in (form, reverse("collections:models", query={"view": "new"}), AT):
         check_page(admin_client.get(address).content.decode())
     tried = admin_client.post(
         form, filled(server, do="test", dims=""), headers={"HX-Request": "true", "HX-Target": "test-result"}
@@ -99,21 +99,22 @@ def test_a_model_is_added_tested_used_and_deleted(admin_client: Client, server: 
     assert admin_client.post(form, filled(server)).status_code == 302
     row = ModelSetting.objects.get()
     assert (row.identity, row.created_by) == ("ours-1", "admin") and row.secret not in ("", KEY)
-    page = admin_client.get("/collections/new/").content.decode()
+    page = admin_client.get("/collections/?view=new").content.decode()
     assert '<option value="ours-1">ours-1: 12 dimensions</option>' in page
     made = create_collection(name="with-ours", embed_model="ours-1")
     assert (made.embed_dims, len(embedder_for("ours-1", 12).embed(["one text"])[0])) == (12, 12)
     assert server.bodies("/v1/embeddings")[-1]["model"] == "ours-1"
     entry = find_model(f"setting:{row.pk}")
     assert entry is not None and [(use.collection, use.is_active) for use in entry.uses] == [("with-ours", True)]
-    assert admin_client.post(f"/models/{row.pk}/delete/").status_code == 302
+    assert admin_client.post(f"/models/?view=delete&pk={row.pk}").status_code == 302
     assert ModelSetting.objects.exists(), "an index needs it"
-    edited = admin_client.post(f"/models/{row.pk}/", filled(server, key="", dims="24"))
+    edited = admin_client.post(f"/models/?view=edit&pk={row.pk}", filled(server, key="", dims="24"))
     assert edited.status_code == 409 and ModelSetting.objects.get().dims == 12
-    assert admin_client.post(f"/models/{row.pk}/", filled(server, key="", name="New name")).status_code == 302
+    renamed = admin_client.post(f"/models/?view=edit&pk={row.pk}", filled(server, key="", name="New name"))
+    assert renamed.status_code == 302
     assert embedding_endpoint("ours-1").api_key == KEY  # type: ignore[union-attr]
     made.delete()
-    assert admin_client.post(f"/models/{row.pk}/delete/").status_code == 302
+    assert admin_client.post(f"/models/?view=delete&pk={row.pk}").status_code == 302
     assert not ModelSetting.objects.exists() and embedding_endpoint("ours-1") is None
 
 
@@ -121,18 +122,19 @@ def test_no_key_leaves_the_server(admin_client: Client, server: OpenAIServer, ca
     """In pages, the admin, the audit log, spans, logs, the command's JSON: also where the server repeats the key."""
     caplog.set_level(logging.DEBUG)
     server.script(faults.Fault(400, f"bad key {KEY}".encode()))
-    form = reverse("collections:model-add") + "?preset=other&purpose=embeddings"
+    form = reverse("collections:models", query={"view": "new"}) + "&preset=other&purpose=embeddings"
     answers = [admin_client.post(form, filled(server, do="test"))]
     answers.append(admin_client.post(form, filled(server, dims="0")))
     admin_client.post(form, filled(server))
     row = ModelSetting.objects.get()
     server.script(faults.failing(500), faults.failing(401))
-    paths = [AT, f"/models/{row.pk}/", f"/models/{row.pk}/delete/", "/audit/"]
+    paths = [AT, f"/models/?view=edit&pk={row.pk}", "/audit/"]
     admin = [reverse("admin:collections_app_modelsetting_changelist")]
     admin += [reverse("admin:collections_app_modelsetting_change", args=[row.pk])]
-    answers += [admin_client.post(f"/models/test/setting:{row.pk}/", headers={"HX-Request": "true"}) for _ in range(3)]
+    test = f"/models/?view=test&key=setting:{row.pk}"
+    answers += [admin_client.post(test, headers={"HX-Request": "true"}) for _ in range(3)]
     answers += [admin_client.get(path) for path in paths + admin]
-    assert [answer.status_code for answer in answers] == [200, 422, 200, 200, 200, 200, 200, 200, 200, 200, 200]
+    assert [answer.status_code for answer in answers] == [200, 422] + [200] * 8
     told = [answer.content.decode() for answer in answers]
     told += [str(entry.__dict__) for entry in AuditEvent.objects.all()]
     told += [repr(embedding_endpoint("ours-1")), str(list(Span.objects.values_list("attributes", flat=True)))]
@@ -338,7 +340,7 @@ def test_a_folder_that_is_gone_says_so(settings: Any, tmp_path: Any) -> None:
 
 def test_the_server_lists_its_models_and_none_is_called(admin_client: Client, openai_server: OpenAIServer) -> None:
     """Neither by the list, nor by saving, nor by the evaluation of the sample."""
-    address = f"{AT}new/?preset=openai&purpose=chat"
+    address = f"{AT}?view=new&preset=openai&purpose=chat"
     form = {"base_url": openai_server.base_url, "key": "wrong", "do": "models"}
     assert tree(admin_client.post(address, form)).css("#test-result .banner[data-tone=bad]"), "a wrong key"
     page = tree(admin_client.post(address, form | {"key": openai_server.api_key}))
@@ -346,7 +348,7 @@ def test_the_server_lists_its_models_and_none_is_called(admin_client: Client, op
     assert listed == sorted(openai_server.models) and not ModelSetting.objects.exists()
     save = {"base_url": openai_server.base_url, "key": openai_server.api_key, "model": "gpt-4o-mini"}
     for purpose in (CHAT, JUDGE):
-        assert admin_client.post(f"{AT}new/?preset=openai&purpose={purpose}", save).status_code == 302, purpose
+        assert admin_client.post(f"{AT}?view=new&preset=openai&purpose={purpose}", save).status_code == 302, purpose
         save["name"] = "The judge"
     assert set(ModelSetting.objects.values_list("name", "is_default")) == {("OpenAI gpt-4o-mini", True),
                                                                            ("The judge", True)}  # fmt: skip

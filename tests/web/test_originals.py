@@ -50,7 +50,7 @@ def test_the_original_is_opened_where_that_runs_nothing_else_downloaded(
 
 def test_a_new_version_keeps_the_id_whatever_the_file_is_called(visitor: Client, send: Callable[..., Any]) -> None:
     send("upload/", uploads=[SimpleUploadedFile("notes.md", TABLE.encode())], tags="ships")
-    address = "new-version/notes.md/"
+    address = "documents/notes.md/?view=new-version"
     assert has(visitor.get("/collections/nature/documents/notes.md/"), f"a[href='/collections/nature/{address}']")
     assert wrong_fields(visitor.post(f"/collections/nature/{address}")) == ["file"]
     archive = SimpleUploadedFile("a.zip", b"PK\x05\x06" + bytes(18))
@@ -59,7 +59,7 @@ def test_a_new_version_keeps_the_id_whatever_the_file_is_called(visitor: Client,
     assert tones(send(address, file=SimpleUploadedFile("Ships of 2025.pdf", PDF))) == ["good"]
     document = Document.objects.get(doc_id="notes.md")
     assert (document.revision, document.media_type, document.tags) == (2, "application/pdf", ["ships"])
-    assert visitor.post("/collections/nature/new-version/none.md/", {"file": archive}).status_code == 404
+    assert visitor.post("/collections/nature/documents/none.md/?view=new-version", {"file": archive}).status_code == 404
 
 
 def test_tables_are_tables_with_the_cited_place_marked(visitor: Client, send: Callable[..., Any]) -> None:
@@ -82,9 +82,9 @@ def test_rows_without_their_head_are_a_table_and_html_stays_text() -> None:
 
 def test_the_text_of_a_text_is_edited_as_a_new_revision(visitor: Client, send: Callable[..., Any]) -> None:
     send("upload/", uploads=[SimpleUploadedFile("notes.md", TABLE.encode()), SimpleUploadedFile("paper.pdf", PDF)])
-    address = "/collections/nature/edit-text/notes.md/"
-    assert has(visitor.get("/collections/nature/edit/notes.md/"), f"a[href='{address}']")
-    assert not has(visitor.get("/collections/nature/edit/paper.pdf/"), "a[href*='edit-text']")
+    address = "/collections/nature/documents/notes.md/?view=edit-text"
+    assert has(visitor.get("/collections/nature/documents/notes.md/?view=edit"), f"a[href='{address}']")
+    assert not has(visitor.get("/collections/nature/documents/paper.pdf/?view=edit"), "a[href*='edit-text']")
     assert texts(visitor.get(address), "textarea") == [" ".join(TABLE.split())]
     edited = TABLE.replace("Rachel", "Bachelor").replace("\n", "\r\n")
     assert wrong_fields(visitor.post(address, {"content": "", "expected_revision": "1"})) == ["content"]
@@ -94,5 +94,6 @@ def test_the_text_of_a_text_is_edited_as_a_new_revision(visitor: Client, send: C
     assert (document.revision, document.media_type, document.source_hash) == (2, "text/markdown", "")
     assert "Bachelor" in document.text and "Rachel" not in document.text and "\r" not in document.text
     assert visitor.get("/collections/nature/original/notes.md/").status_code == 404
-    refused = visitor.post("/collections/nature/edit-text/paper.pdf/", {"content": "x", "expected_revision": "1"})
+    paper = "/collections/nature/documents/paper.pdf/?view=edit-text"
+    refused = visitor.post(paper, {"content": "x", "expected_revision": "1"})
     assert refused.status_code == 409 and Document.objects.get(doc_id="paper.pdf").revision == 1

@@ -97,9 +97,10 @@ def test_only_the_present_file_is_shown(visitor: Client, paper: Collection) -> N
     (outcome,) = submit_uploads(paper, [HeldFile("paper.pdf", make_pdf(["Words of the new edition"]))])
     assert outcome.job is not None and run_job(outcome.job.pk) == "succeeded"
     assert visitor.get(IMAGE.format(1)).content != old and visitor.get(IMAGE.format(2)).status_code == 404
-    html = visitor.get("/collections/papers/revision/1/paper.pdf/").content.decode()
+    html = visitor.get("/collections/papers/documents/paper.pdf/?view=revision&number=1").content.decode()
     assert PAGES[0] in html and "data-no-pages" in html and "page-image" not in html
-    assert "data-no-pages" not in visitor.get("/collections/papers/revision/2/paper.pdf/").content.decode()
+    later = visitor.get("/collections/papers/documents/paper.pdf/?view=revision&number=2").content.decode()
+    assert "data-no-pages" not in later
     ingest_text(paper, "paper.pdf", "Only words are left.")
     assert visitor.get(IMAGE.format(1)).status_code == 404
     assert "page-pane" not in visitor.get(f"{BASE}?view=page").content.decode()

@@ -20,7 +20,7 @@ from retrieval_app.runs.forms import AskForm
 from tests.web.pages import has, texts, tree
 
 pytestmark = pytest.mark.usefixtures("module_nature")
-PAGES = ("/chat/", "/collections/nature/playground/", "/evaluation/runs/new/?set=birds")
+PAGES = ("/chat/", "/collections/nature/playground/", "/evaluation/runs/?view=new&set=birds")
 FOLD = "details[data-expert]"
 
 

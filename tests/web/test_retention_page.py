@@ -29,7 +29,8 @@ from ragd_site.operations.settings_page import SUBJECTS
 from retrieval_app.models import QueryRun
 from tests.web.pages import texts, tree, wrong_fields
 
-PAGE, SERVER = "/settings/retention/", "/settings/server/"
+SERVER = "/settings/server/"
+PAGE, PERIOD = f"{SERVER}?view=retention", f"{SERVER}?view=period&period="
 
 
 @pytest.fixture(autouse=True)
@@ -71,14 +72,14 @@ def test_every_kind_of_data_says_what_holds_and_what_is_due(admin_client: Client
     assert rows["trash_days"][:2] == ("default", "30")
     assert texts(page, "tr[data-key=runs_days] td:nth-of-type(3)") == ["3"]
     assert texts(page, "tr[data-key=runs_days] a[href='/collections/notes/settings/']") == ["notes"]
-    assert not texts(page, "tr[data-key=span_mb] a[href$='span_mb/']"), "the environment holds"
-    for request in ({"query_params": {"count": "on"}}, {"headers": {"HX-Request": "true", "HX-Target": "retention"}}):
-        counted = rows_of(admin_client.get(PAGE, **request).content.decode())
+    assert not texts(page, "tr[data-key=span_mb] a[href$='period=span_mb']"), "the environment holds"
+    for more, headers in (("&count=on", {}), ("", {"HX-Request": "true", "HX-Target": "retention"})):
+        counted = rows_of(admin_client.get(PAGE + more, headers=headers).content.decode())
         assert counted["runs_days"] == ("database", "30", "1"), "the collection keeps its own for 60 days"
 
 
 def test_a_value_is_tried_set_and_taken_back(admin_client: Client, notes: Collection) -> None:
-    address = f"{PAGE}runs_days/"
+    address = f"{PERIOD}runs_days"
     tried = admin_client.post(
         address, {"value": "30", "do": "count"}, headers={"HX-Request": "true", "HX-Target": "retention-due"}
     )
@@ -94,23 +95,23 @@ def test_a_value_is_tried_set_and_taken_back(admin_client: Client, notes: Collec
 
 @pytest.mark.parametrize("value", ["-1", "36501", "ten", "1.5"])
 def test_a_wrong_value_stays_in_the_form(value: str, admin_client: Client) -> None:
-    page = admin_client.post(f"{PAGE}runs_days/", {"value": value})
+    page = admin_client.post(f"{PERIOD}runs_days", {"value": value})
     assert page.status_code == 422 and texts(page, ".errorlist li") and not ServerSetting.objects.exists()
 
 
 def test_what_the_environment_states_is_not_set_here(admin_client: Client) -> None:
-    assert not texts(admin_client.get(f"{PAGE}span_mb/"), "main form button")
-    assert admin_client.post(f"{PAGE}span_mb/", {"value": "3"}).status_code == 409
+    assert not texts(admin_client.get(f"{PERIOD}span_mb"), "main form button")
+    assert admin_client.post(f"{PERIOD}span_mb", {"value": "3"}).status_code == 409
     assert not ServerSetting.objects.exists()
-    assert admin_client.get(f"{PAGE}nothing/").status_code == 404
+    assert admin_client.get(f"{PERIOD}nothing").status_code == 404
 
 
 def test_it_is_for_administrators_of_all_collections(notes: Collection) -> None:
     visitor = Client()
     visitor.force_login(User.objects.create_user("eve"))
-    for address in (PAGE, f"{PAGE}runs_days/", SERVER):
+    for address in (PAGE, f"{PERIOD}runs_days", SERVER):
         assert visitor.get(address).status_code == 403
-    assert visitor.post(f"{PAGE}runs_days/", {"value": "1"}).status_code == 403
+    assert visitor.post(f"{PERIOD}runs_days", {"value": "1"}).status_code == 403
     assert visitor.post(SERVER, {"RAGD_PARSE_TIMEOUT_S": "1"}).status_code == 403
     assert not ServerSetting.objects.exists()
 

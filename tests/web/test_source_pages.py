@@ -43,8 +43,8 @@ def work() -> Operation:
 
 def test_a_source_from_the_form_to_its_documents(visitor: Client, nature: Collection, tmp_path: Path) -> None:
     assert is_empty(visitor.get(SOURCES))
-    assert len(texts(visitor.get(f"{SOURCES}new/"), "tbody th a")) == len(BUILT_IN)
-    form = f"{SOURCES}new/?kind=folder"
+    assert len(texts(visitor.get(f"{SOURCES}?view=new"), "tbody th a")) == len(BUILT_IN)
+    form = f"{SOURCES}?view=new&kind=folder"
     assert has(visitor.get(form), "input[name=path]")
     answer = visitor.post(
         form, {"name": "share", "path": "/etc", "schedule": "60", "enabled": "on", "include": "*.txt"}
@@ -90,7 +90,7 @@ def test_a_failing_source_raises_the_alarm_and_can_be_changed(
     visitor: Client, nature: Collection, tmp_path: Path
 ) -> None:
     visitor.post(
-        f"{SOURCES}new/?kind=folder",
+        f"{SOURCES}?view=new&kind=folder",
         {"name": "share", "path": str(tmp_path / "none"), "schedule": "0", "do": "sync"},
     )
     source = Source.objects.get()
@@ -99,7 +99,7 @@ def test_a_failing_source_raises_the_alarm_and_can_be_changed(
     Source.objects.update(enabled=True)
     assert has(visitor.get("/"), f".banner[data-source='{source.pk}']")
     assert own_states(visitor.get(SOURCES)) == ["failed"]
-    edit = f"{SOURCES}{source.pk}/edit/"
+    edit = f"{SOURCES}{source.pk}/?view=edit"
     assert attribute(visitor.get(edit), "input[name=path]", "value") == str(tmp_path / "none")
     answer = visitor.post(edit, {"name": "other", "path": str(tmp_path), "schedule": "1440", "do": "save"})
     assert answer["Location"] == f"{SOURCES}{source.pk}/"
@@ -107,4 +107,4 @@ def test_a_failing_source_raises_the_alarm_and_can_be_changed(
     at = Operation.objects.latest("created_at")
     visitor.post(f"/collections/operation/{at.pk}/")
     assert own_states(visitor.get(f"/collections/nature/syncs/{at.pk}/")) == ["cancelled"]
-    assert visitor.get(f"{SOURCES}new/?kind=none").status_code == 404
+    assert visitor.get(f"{SOURCES}?view=new&kind=none").status_code == 404

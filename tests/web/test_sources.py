@@ -15,7 +15,7 @@ from tests.web.pages import has, wrong_fields
 
 pytestmark = pytest.mark.usefixtures("bound")
 
-URLS = "/collections/nature/urls/"
+URLS = "/collections/nature/upload/?view=urls"
 
 
 @pytest.fixture
@@ -24,9 +24,9 @@ def nature(fill: Callable[..., Collection]) -> Collection:
 
 
 def test_every_way_in_leads_to_the_others(visitor: Client, nature: Collection) -> None:
-    for address in (URLS, "/collections/nature/upload/", "/collections/nature/text/"):
+    for address in (URLS, "/collections/nature/upload/", "/collections/nature/upload/?view=text"):
         page = visitor.get(address).content.decode()
-        for other in (URLS, "/collections/nature/upload/", "/collections/nature/text/"):
+        for other in (URLS, "/collections/nature/upload/", "/collections/nature/upload/?view=text"):
             assert f'href="{other}"' in page
         assert page.count('aria-current="page" href="/collections/nature/') == 1
 

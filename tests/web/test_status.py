@@ -62,9 +62,9 @@ def run_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def test_the_page_before_any_run(visitor: Client) -> None:
-    html = whole(visitor.get("/status/"))
+    html = whole(visitor.get("/operations/?view=conformance"))
     assert "data-section" not in html
-    assert 'action="/status/"' in html
+    assert 'action="/operations/?view=conformance"' in html
     assert 'hx-trigger="every 2s"' not in html
 
 
@@ -72,22 +72,22 @@ def test_the_page_tells_the_product_from_the_specification(visitor: Client) -> N
     from ragd.types import SPEC_VERSION
     from ragd.version import product_version
 
-    versions = visitor.get("/status/").context["versions"]
+    versions = visitor.get("/operations/?view=conformance").context["versions"]
     assert (versions.product, versions.specification) == (product_version(), SPEC_VERSION)
     assert versions.is_supported and product_version() not in ("source", SPEC_VERSION)
 
 
 def test_the_page_names_a_pgvector_that_is_too_old(visitor: Client) -> None:
-    assert 'role="alert"' not in whole(visitor.get("/status/"))
+    assert 'role="alert"' not in whole(visitor.get("/operations/?view=conformance"))
     with connection.cursor() as cursor:
         cursor.execute("UPDATE pg_extension SET extversion = '0.8.3' WHERE extname = 'vector'")
-    response = visitor.get("/status/")
+    response = visitor.get("/operations/?view=conformance")
     assert not response.context["versions"].is_supported and 'role="alert"' in whole(response)
 
 
 def test_the_page_shows_rules_by_chapter_and_the_failing_case(visitor: Client) -> None:
     make_result()
-    html = whole(visitor.get("/status/"))
+    html = whole(visitor.get("/operations/?view=conformance"))
     assert "1 of 2" in html
     assert "4 Retrieval semantics" in html
     assert 'data-section="1.1.1" data-passed="true"' in html
@@ -100,21 +100,21 @@ def test_an_older_run_can_be_looked_at(visitor: Client) -> None:
     older = make_result(REPORT | {"rules": []}, created_at=timezone.now() - timedelta(days=1), findings=0)
     other = Operation.objects.create(kind="check")
     make_result()
-    assert "1 of 2" in whole(visitor.get("/status/"))
-    assert "0 of 0" in whole(visitor.get(f"/status/?result={older.pk}"))
-    assert visitor.get(f"/status/?result={other.pk}").status_code == 404
-    assert visitor.get("/status/?result=x").status_code == 404
+    assert "1 of 2" in whole(visitor.get("/operations/?view=conformance"))
+    assert "0 of 0" in whole(visitor.get(f"/operations/?view=conformance&result={older.pk}"))
+    assert visitor.get(f"/operations/?view=conformance&result={other.pk}").status_code == 404
+    assert visitor.get("/operations/?view=conformance&result=x").status_code == 404
 
 
 def test_a_run_under_way_is_polled_and_one_that_is_given_up_is_named(visitor: Client) -> None:
     running = make_running(attempts=3, lease_until=timezone.now() - timedelta(seconds=1))
-    part = visitor.get("/status/", headers={"HX-Request": "true", "HX-Target": "conformance"})
+    part = visitor.get("/operations/?view=conformance", headers={"HX-Request": "true", "HX-Target": "conformance"})
     assert 'hx-trigger="every 2s"' in whole(part)
     assert "<title>" not in whole(part)
     assert requeue_operations(timezone.now()) == 0
     running.refresh_from_db()
     assert (running.verdict, running.lease_until) == ("error", None)
-    html = whole(visitor.get("/status/"))
+    html = whole(visitor.get("/operations/?view=conformance"))
     assert "given up after 3 attempts" in html
     assert 'hx-trigger="every 2s"' not in html
 
@@ -124,8 +124,8 @@ def test_the_button_asks_the_worker_once(
 ) -> None:
     run_only("4.3", "5.3")
     with django_capture_on_commit_callbacks(execute=False) as callbacks:
-        assert visitor.post("/status/").status_code == 302
-        assert visitor.post("/status/").status_code == 302
+        assert visitor.post("/operations/?view=conformance").status_code == 302
+        assert visitor.post("/operations/?view=conformance").status_code == 302
     assert len(callbacks) == 1
     (result,) = Operation.objects.all()
     assert (result.verdict, result.created_by) == ("running", "ada")
@@ -145,7 +145,7 @@ def test_a_suite_that_cannot_run_is_kept_as_an_error(visitor: Client, monkeypatc
 
     monkeypatch.setattr(conformance.conformance, "run", refuse)
     assert conformance.run_now().verdict == "error"
-    assert "PermissionError: permission denied for database" in whole(visitor.get("/status/"))
+    assert "PermissionError: permission denied for database" in whole(visitor.get("/operations/?view=conformance"))
 
 
 def test_a_run_is_cancelled_by_who_began_it_and_by_administrators(

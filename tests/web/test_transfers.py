@@ -35,7 +35,7 @@ def export(client: Client, name: str = "nature") -> bytes:
 
 
 def send(client: Client, content: bytes, **fields: Any) -> Any:
-    return client.post("/collections/import/", {"file": SimpleUploadedFile("x.ragd.zip", content), **fields})
+    return client.post("/collections/?view=import", {"file": SimpleUploadedFile("x.ragd.zip", content), **fields})
 
 
 def test_export_and_import_by_page(ada: Client, fill: Callable[..., Collection]) -> None:
@@ -115,7 +115,7 @@ def test_statistics_tell_of_states_types_growth_and_what_was_never_retrieved(
     from collections_app.documents.services import change_state
 
     collection = fill("nature", 3)
-    never = "/collections/nature/never-retrieved/"
+    never = "/collections/nature/health/?view=never-retrieved"
     assert not has(visitor.get(never), "table")
     change_state(collection, ["trees.md"], "disabled")
     ask("Where do whales sing?")
@@ -125,7 +125,7 @@ def test_statistics_tell_of_states_types_growth_and_what_was_never_retrieved(
     assert 'Disabled</th><td class="num">1</td>' in page and ">Text<" in page
     assert 'aria-label="Documents per week, last 26 weeks"' in page
     for days in ("7", "0", "x", "9" * 30):
-        assert visitor.get(never, {"days": days}).status_code == 200
+        assert visitor.get(f"{never}&days={days}").status_code == 200
 
 
 def test_a_check_is_asked_for_and_told(
@@ -177,6 +177,6 @@ def test_operations_shows_checks_retention_and_what_was_done(
     apply_retention()
     with django_capture_on_commit_callbacks(execute=True):
         visitor.post("/check/")
-    visitor.post("/collections/nature/delete/", {"typed_name": "nature"})
+    visitor.post("/collections/nature/settings/?view=delete", {"typed_name": "nature"})
     page = text(visitor.get("/operations/"))
     assert "passed" in page and "nothing deleted" in page and "Deletion nature" in page

@@ -156,6 +156,6 @@ def test_roles_have_names_of_their_own_in_german_and_the_help_uses_them(visitor:
         assert all(label in str(ROLE_HELP) for label in labels)
     create_collection(name="nature")
     visitor.cookies[settings.LANGUAGE_COOKIE_NAME] = "de"
-    page = tree(visitor.get("/collections/nature/sharing/"))
+    page = tree(visitor.get("/collections/nature/settings/?view=sharing"))
     offered = [option.text(strip=True) for option in page.css("select[name=role] option")]
     assert sorted(offered) == sorted(labels) and offered[0] == "Darf fragen"

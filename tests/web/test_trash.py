@@ -68,12 +68,12 @@ def test_what_is_deleted_is_undone_from_the_toast_as_it_was(
     before = {name: state_of(nature, name) for name in names}
     page = "/collections/nature/documents/whales.md/"
     answer = visitor.post(
-        "/collections/nature/change/",
+        "/collections/nature/?view=change",
         {"action": "delete", "doc_id": names, "confirmed": "on", "next": page},
         follow=True,
     )
     assert answer.status_code == 200 and tones(answer) == ["good"]
-    assert attribute(answer, "a[href$='/trash/']", "href") == "/collections/nature/trash/"
+    assert attribute(answer, "a[href$='?view=trash']", "href") == "/collections/nature/?view=trash"
     for model in (Document, Chunk, DocumentRevision, ChunkOverlay, Upload):
         assert not model._default_manager.filter(doc_id__in=names).exists(), model
     form = tree(answer).css_first("[data-undo]")
@@ -89,12 +89,12 @@ def test_what_is_deleted_is_undone_from_the_toast_as_it_was(
     for model in (TrashedDocument, TrashedChunk):
         assert not model._default_manager.exists()
     assert tones(visitor.post(str(form.attributes["action"]), posted, follow=True)) != ["good"], "it is back already"
-    old = visitor.get("/collections/nature/revision/1/whales.md/")
+    old = visitor.get("/collections/nature/documents/whales.md/?view=revision&number=1")
     assert old.status_code == 200
 
 
 def test_the_trash_restores_many_and_is_emptied(visitor: Client, nature: Collection) -> None:
-    address = "/collections/nature/trash/"
+    address = "/collections/nature/?view=trash"
     assert is_empty(visitor.get(address))
     trash_documents(nature, ["whales.md", "trees.md", "paper.pdf"])
     ingest_text(nature, "trees.md", "Other trees have come.")
@@ -135,8 +135,8 @@ def test_nobody_finds_what_is_in_the_trash(
     grants = RoleGrant.objects.filter(user__username="ada")
     grants.filter(role="evaluator").delete()
     grants.update(role="viewer")
-    assert visitor.get("/collections/nature/trash/").status_code == 403
-    assert not texts(visitor.get("/collections/nature/"), "a[href$='/trash/']")
+    assert visitor.get("/collections/nature/?view=trash").status_code == 403
+    assert not texts(visitor.get("/collections/nature/"), "a[href$='?view=trash']")
 
 
 def test_the_trash_forgets_by_time_and_by_erasure(nature: Collection, settings: Any) -> None:

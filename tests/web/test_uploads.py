@@ -26,7 +26,7 @@ def entry(name: str, content: bytes, on_clash: str = "") -> dict[str, Any]:
 
 
 def send_json(visitor: Client, part: str, values: Any) -> Any:
-    return visitor.post(f"{HERE}{part}/", json.dumps(values), content_type="application/json")
+    return visitor.post(f"{HERE}?view={part}", json.dumps(values), content_type="application/json")
 
 
 def put(visitor: Client, files: dict[str, bytes], **fields: Any) -> Any:
@@ -61,17 +61,17 @@ def test_a_wrong_request_of_the_script_says_what_is_wrong(visitor: Client, fill:
         response = send_json(visitor, part, values)
         assert response.status_code in (404, 422)
         assert word in response.json()["detail"]
-    deep = visitor.post(f"{HERE}finish/", "[" * 100_000, content_type="application/json")
+    deep = visitor.post(f"{HERE}?view=finish", "[" * 100_000, content_type="application/json")
     assert deep.status_code == 422
-    assert visitor.post(f"{HERE}begin/", {"kind": "reindex"}).status_code == 422
-    assert visitor.post(f"{HERE}members/", {}).status_code == 422
+    assert visitor.post(f"{HERE}?view=begin", {"kind": "reindex"}).status_code == 422
+    assert visitor.post(f"{HERE}?view=members", {}).status_code == 422
 
 
 def test_a_sync_deletes_what_was_named(visitor: Client, fill: Callable[..., Any]) -> None:
     fill(documents=0)
     put(visitor, {"hb/a.txt": b"a", "hb/b.txt": b"b"})
     run_all()
-    batch = visitor.post(f"{HERE}begin/", {"kind": "sync", "label": "hb"}).json()["batch"]
+    batch = visitor.post(f"{HERE}?view=begin", {"kind": "sync", "label": "hb"}).json()["batch"]
     done = send_json(visitor, "finish", {"batch": batch, "delete": ["hb/b.txt", "hb/none.txt"]}).json()
     assert done == {"deleted": ["hb/b.txt"], "kept": {"hb/none.txt": "it is not there any more"}}
     assert [document.doc_id for document in Document.objects.all()] == ["hb/a.txt"]
@@ -118,7 +118,7 @@ def test_a_mail_and_its_attachments_link_to_each_other(visitor: Client, fill: Ca
     assert '<a href="/collections/nature/documents/mail.eml/plan.txt/">plan.txt</a>' in html
     html = visitor.get("/collections/nature/documents/mail.eml/plan.txt/").content.decode()
     assert 'Attachment of <a href="/collections/nature/documents/mail.eml/">mail.eml</a>' in html
-    question = visitor.get("/collections/nature/change/?doc_id=mail.eml").content.decode()
+    question = visitor.get("/collections/nature/?view=change&doc_id=mail.eml").content.decode()
     assert "1 document attached to them will be deleted too: mail.eml/plan.txt." in question
 
 

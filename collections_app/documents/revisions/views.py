@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from django.contrib import messages
 from django.core.paginator import Paginator
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect
@@ -35,6 +34,7 @@ from collections_app.http.page_requests import (
     page_number,
     page_of,
     render_page,
+    tell,
     whole_number,
 )
 from collections_app.models import Document, DocumentRevision
@@ -145,9 +145,6 @@ def _page_number(request: PageRequest, positions: list[Any], cited: tuple[int, i
 def difference(request: PageRequest, name: str, before: int, after: int, doc_id: str) -> HttpResponse:
     """What differs between two revisions: fields, then chunks with their words marked."""
     collection, document = find_document(name, doc_id)
-    chosen = whole_number(request.GET.get("before")), whole_number(request.GET.get("after"))
-    if None not in chosen:  # from the form that chooses
-        return redirect("collections:difference", name, *chosen, doc_id)
     numbers = DocumentRevision.objects.of_document(collection.pk, doc_id).values_list("revision", flat=True)
     context: dict[str, Any] = {
         "collection": collection,
@@ -176,20 +173,12 @@ def rollback(request: PageRequest, name: str, number: int, doc_id: str) -> HttpR
     if request.method == "POST":
         with RefusalMessages(request):
             outcome = roll_back(collection, doc_id, number, actor=request.user)
+            text = gettext("Rolled back to revision %(number)s (now revision %(revision)s).")
             if outcome.unchanged:
-                messages.success(
-                    request,
-                    gettext("No changes: %(doc_id)s already has the content of revision %(number)s.")
-                    % {"doc_id": doc_id, "number": number},
-                )
-            else:
-                messages.success(
-                    request,
-                    gettext("Rolled back to revision %(number)s (now revision %(revision)s).")
-                    % {"number": number, "revision": outcome.revision},
-                )
-            return redirect("collections:document", name, doc_id)
-        return redirect("collections:history", name, doc_id)
+                text = gettext("No changes: %(doc_id)s already has the content of revision %(number)s.")
+            values = {"doc_id": doc_id, "number": number, "revision": outcome.revision}
+            return tell(request, text % values, "collections:document", name, doc_id)
+        return redirect(reverse("collections:document", args=[name, doc_id], query={"view": "history"}))
     result = _or_404(document, number, earlier=True)
     context = {
         "collection": collection,
@@ -223,8 +212,8 @@ def cited_elsewhere(query: QueryDict, document: Document) -> tuple[str | None, i
         return None, number
     if has_present_text(document, number):
         return None, None
-    address = reverse("collections:revision", args=[document.collection.name, number, document.doc_id])
-    return f"{address}?start={start}&end={end}", None
+    place = {"view": "revision", "number": number, "start": start, "end": end}
+    return reverse("collections:document", args=[document.collection.name, document.doc_id], query=place), None
 
 
 def cited_span(query: QueryDict, size_chars: int) -> tuple[int, int] | None:

@@ -82,7 +82,9 @@ def question(request: PageRequest, position: int) -> HttpResponse:
     )
     context["previous"], context["next"] = neighbours([item.position for item in rows], position)
     context["change"] = next((item for item in against.questions if item.position == position), None)
-    context["query"] = request.GET.urlencode()
+    kept = request.GET.copy()
+    del kept["view"], kept["position"]
+    context["query"] = kept.urlencode()
     asked = [side.item.query_run for side in seen.sides]
     context["traces_href"] = reverse("evaluation:compare-query-runs", args=asked[::-1]) if all(asked) else ""
     return render_page(request, "evaluation/comparison/question.html", context)

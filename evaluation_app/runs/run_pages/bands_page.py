@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from django import forms
-from django.contrib import messages
-from django.http import Http404, HttpResponse
-from django.shortcuts import redirect
+from django.http import HttpResponse
 from django.urls import reverse
 from django.utils.translation import gettext
 
 from collections_app.access.rules import EVALUATE, needs
 from collections_app.domain.formats import counted
-from collections_app.http.page_requests import PageRequest, render_page, submit_form
+from collections_app.http.page_requests import PageRequest, render_page, submit_form, tell
 from evaluation_app.failures.board import runs_of
 from evaluation_app.failures.fixes import quartiles, refresh_modes
-from evaluation_app.golden.set_views import find_set_or_404, set_context, show_rubrics, show_settings
+from evaluation_app.golden.set_views import find_set_or_404, set_context
 from evaluation_app.measures.catalogue import DOCUMENT_BANDS, Measure, measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.runs.figures import percentile_of
@@ -118,17 +116,9 @@ class BandsForm(forms.Form):
 
 
 @needs(EVALUATE, methods="GET POST")
-def change_settings(request: PageRequest, pk: int) -> HttpResponse:
-    """view=thresholds, rubrics, or without: name and criteria."""
-    pages = {"": show_settings, "thresholds": show_bands, "rubrics": show_rubrics}
-    view = request.GET.get("view", "")
-    if view not in pages:
-        raise Http404(f"the settings of a test set have no view {view!r}; they have thresholds and rubrics")
-    return pages[view](request, find_set_or_404(pk))
-
-
-def show_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
+def show_bands(request: PageRequest, pk: int) -> HttpResponse:
     """fit=1 fills in what is fitted to the set; nothing is kept before it is saved."""
+    golden_set = find_set_or_404(pk)
     fit = fit_bands(golden_set) if request.method == "GET" and request.GET.get("fit") else None
     form = BandsForm(request.POST if request.method == "POST" else None, golden_set=golden_set, fit=fit)
 
@@ -137,15 +127,11 @@ def show_bands(request: PageRequest, golden_set: GoldenSet) -> HttpResponse:
         # with `again`, the modes of the newest run are found again; its board shows what that did
         newest = _newest_ended(golden_set)
         if not request.POST.get("again") or newest is None:
-            messages.success(request, gettext("Thresholds saved. They apply to new evaluation runs."))
-            return redirect(f"{request.path}?view=thresholds")
-        changed = refresh_modes(newest, actor=request.user)
-        messages.success(
-            request,
-            gettext("Thresholds saved. %(counted)s of the latest run changed.")
-            % {"counted": counted(changed, gettext("question,questions"))},
-        )
-        return redirect(f"{reverse('evaluation:board')}?run={newest.pk}")
+            text = gettext("Thresholds saved. They apply to new evaluation runs.")
+            return tell(request, text, request.get_full_path())
+        changed = counted(refresh_modes(newest, actor=request.user), gettext("question,questions"))
+        text = gettext("Thresholds saved. %(counted)s of the latest run changed.") % {"counted": changed}
+        return tell(request, text, reverse("evaluation:board", query={"run": newest.pk}))
 
     response, status = submit_form(request, form, save)
     run = _newest_ended(golden_set)

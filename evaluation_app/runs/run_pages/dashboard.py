@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.urls import reverse
@@ -57,11 +56,11 @@ class SetRow:
 
     @property
     def href(self) -> str:
-        return f"{reverse('evaluation:index')}?{urlencode({'set': self.golden_set.name})}"
+        return reverse("evaluation:index", query={"set": self.golden_set.name})
 
     @property
     def start_href(self) -> str:
-        return f"{reverse('evaluation:new-evaluation-run')}?{urlencode({'set': self.golden_set.name})}"
+        return reverse("evaluation:evaluation-runs", query={"view": "new", "set": self.golden_set.name})
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ def _describe_set(row: SetRow, group: str) -> dict[str, Any]:
         "active": [row.active] if row.active else [],
         "serving_runs": tables[0],
         "experiments": tables[1],
-        "runs_href": f"{reverse('evaluation:evaluation-runs')}?{urlencode({'set': golden_set.name})}",
+        "runs_href": reverse("evaluation:evaluation-runs", query={"set": golden_set.name}),
     }
     if row.newest is None:
         return context | {"reweighted": reweighted_run(row.serving, of_set) if row.serving else None}

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django.db.models import Q
 from django.http import HttpResponse
@@ -212,15 +211,16 @@ def _named_keys(item: EvaluationItem) -> list[str]:
 
 
 def _board_address(run: EvaluationRun, mode: str) -> str:
-    return f"{reverse('evaluation:board')}?{urlencode({'run': run.pk, 'mode': mode})}"
+    return reverse("evaluation:board", query={"run": run.pk, "mode": mode})
 
 
 def _question_address(item: EvaluationItem) -> str:
     """The question as it is now; "" where it or its set was deleted."""
     if item.question_id is None or item.run.golden_set_id is None:
         return ""
-    return reverse("evaluation:golden-question", args=[item.run.golden_set_id, item.question_id])
+    query = {"view": "question", "question_id": item.question_id}
+    return reverse("evaluation:golden-set", args=[item.run.golden_set_id], query=query)
 
 
 def _ask_address(run: EvaluationRun, item: EvaluationItem) -> str:
-    return f"{reverse('retrieval:chat')}?{urlencode({'collection': run.collection_name, 'q': item.question_text})}"
+    return reverse("retrieval:chat", query={"collection": run.collection_name, "q": item.question_text})

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
 
 from django.http import HttpResponse
 from django.shortcuts import get_object_or_404, redirect
@@ -188,7 +187,7 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         **question_context(run, listed, request),
         "compare_href": comparison_address(base, run),
         "board_href": f"{reverse('evaluation:board')}?run={run.pk}",
-        "again_href": f"{reverse('evaluation:new-evaluation-run')}?run={run.pk}",
+        "again_href": reverse("evaluation:evaluation-runs", query={"view": "new", "run": run.pk}),
         "review_href": f"{reverse('evaluation:review')}?run={run.pk}",
     }
 
@@ -400,4 +399,4 @@ def comparison_address(base: EvaluationRun | None, run: EvaluationRun) -> str:
     """The comparison of the run with its base; "" without one, or for one of other questions."""
     if base is None or base.set_digest != run.set_digest:
         return ""
-    return f"{reverse('evaluation:compare')}?{urlencode({'base': base.pk, 'other': run.pk})}"
+    return reverse("evaluation:compare", query={"base": base.pk, "other": run.pk})

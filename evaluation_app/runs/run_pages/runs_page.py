@@ -8,7 +8,6 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django import forms
-from django.contrib import messages
 from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.http import HttpResponse
@@ -28,6 +27,7 @@ from collections_app.http.page_requests import (
     find_or_404,
     render_page,
     run_action,
+    tell,
 )
 from collections_app.models import Collection, Document
 from evaluation_app.experiments.starting import try_fix
@@ -181,8 +181,7 @@ def change_run(request: PageRequest, run: EvaluationRun) -> HttpResponse:
 
     def delete() -> HttpResponse:
         delete_run(run, request.user)
-        messages.success(request, gettext("Evaluation run %(run)s deleted.") % {"run": run})
-        return redirect("evaluation:evaluation-runs")
+        return tell(request, gettext("Evaluation run %(run)s deleted.") % {"run": run}, "evaluation:evaluation-runs")
 
     def ask_without() -> HttpResponse:
         collection = find_or_404(Collection.objects.live(), name=run.collection_name)

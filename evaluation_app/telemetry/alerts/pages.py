@@ -11,6 +11,7 @@ from django import forms
 from django.contrib import messages
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.rules import ADMINISTER, needs
@@ -21,6 +22,7 @@ from collections_app.http.page_requests import (
     page_of,
     render_page,
     submit_form,
+    tell,
 )
 from collections_app.jobs.operations import retry_operation
 from collections_app.models import Collection
@@ -163,8 +165,7 @@ def new_rule(request: PageRequest, kind: str) -> HttpResponse:
     def save() -> HttpResponse:
         values = dict(form.cleaned_data)
         add_rule(kind, values.pop("collection"), values, actor=request.user)
-        messages.success(request, gettext("Alert rule saved."))
-        return redirect(LIST)
+        return tell(request, gettext("Alert rule saved."), LIST)
 
     response, status = submit_form(request, form, save)
     context = {"form": form, "kind": KINDS[kind]}
@@ -184,8 +185,7 @@ def edit_rule(request: PageRequest, pk: int) -> HttpResponse:
 
     def save() -> HttpResponse:
         change_rule(rule, form.cleaned_data, actor=request.user)
-        messages.success(request, gettext("Alert rule saved."))
-        return redirect(LIST)
+        return tell(request, gettext("Alert rule saved."), LIST)
 
     response, status = submit_form(request, form, save)
     label = collection_labels().get(rule.collection_id, "")
@@ -208,13 +208,12 @@ def edit_webhook(request: PageRequest, pk: int) -> HttpResponse:
     if row is not None:
         if action in ("test", "again"):
             _send(request, row, action)
-            return redirect("evaluation:webhook", row.pk)
+            return redirect(reverse("evaluation:alerts", query={"view": "webhook", "pk": row.pk}))
         if action == "key":
             return _webhook_page(request, row, WebhookForm.of(None, row), key=rotate_key(row, actor=request.user))
         if action == "delete":
             delete_webhook(row, actor=request.user)
-            messages.success(request, gettext("%(name)s deleted.") % {"name": row.name})
-            return redirect(LIST)
+            return tell(request, gettext("%(name)s deleted.") % {"name": row.name}, LIST)
     form = WebhookForm.of(request.POST or None, row) if row else WebhookForm(request.POST or None)
 
     def save() -> HttpResponse:
@@ -222,7 +221,7 @@ def edit_webhook(request: PageRequest, pk: int) -> HttpResponse:
         if row is None:
             return _webhook_page(request, kept, WebhookForm.of(None, kept), key=key)
         messages.success(request, gettext("%(name)s saved.") % {"name": kept.name})
-        return redirect("evaluation:webhook", kept.pk)
+        return redirect(reverse("evaluation:alerts", query={"view": "webhook", "pk": kept.pk}))
 
     response, status = submit_form(request, form, save)
     if row is not None:

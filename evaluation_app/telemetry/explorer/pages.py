@@ -27,6 +27,7 @@ from evaluation_app.telemetry.explorer.span_links import (
     read_briefly,
     read_texts,
     span_address,
+    span_href,
 )
 from evaluation_app.telemetry.search.conditions import OFFERED, PREFIX, WRITTEN
 from evaluation_app.telemetry.search.filters import ALL
@@ -213,8 +214,7 @@ def _other_environments(span_filter: SpanFilter, query: QueryDict, page: SpanPag
 
 def _href(span: Span, span_filter: SpanFilter, slowest: bool) -> str:
     """The list by duration has no next one: its spans lead to their neighbours in the trace."""
-    plain = reverse("evaluation:span", args=[span.trace_id, span.span_id])
-    return plain if slowest else span_address(span, span_filter)
+    return span_href(span) if slowest else span_address(span, span_filter)
 
 
 def _page(span_filter: SpanFilter, query: QueryDict) -> SpanPage:

@@ -165,7 +165,7 @@ def _shown(text: str | None) -> str:
 Condition = str | float | datetime | Sequence[str] | None
 READ_BRIEFLY = "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = '8s'"
 CAME_FROM = ("from", "spans")
-OWN_NAMES = ("from", "tab")
+OWN_NAMES = ("from", "tab", "view", "span_id")
 PIPELINE_TYPE = "aitf.rag.pipeline"
 # the stages in the order of the work, and their words; others follow by name
 STAGE_WORDS = {
@@ -235,10 +235,13 @@ class NeighbourLinks:
     back: str
 
 
+def span_href(span: Span) -> str:
+    return reverse("evaluation:trace", args=[span.trace_id], query={"view": "span", "span_id": span.span_id})
+
+
 def span_address(span: Span, span_filter: SpanFilter) -> str:
     """The page of a span of the list, with the filter behind it."""
-    address = reverse("evaluation:span", args=[span.trace_id, span.span_id])
-    return f"{address}?{urlencode([CAME_FROM, *span_filter.as_params()])}"
+    return f"{span_href(span)}&{urlencode([CAME_FROM, *span_filter.as_params()])}"
 
 
 def nearby_matches(span: Span, query: QueryDict) -> NeighbourLinks | None:
@@ -254,5 +257,5 @@ def nearby_matches(span: Span, query: QueryDict) -> NeighbourLinks | None:
     return NeighbourLinks(
         before=span_address(beside.newer, span_filter) if beside.newer else "",
         after=span_address(beside.older, span_filter) if beside.older else "",
-        back=f"{reverse('evaluation:activity', args=['spans'])}?{urlencode(span_filter.as_params())}",
+        back=reverse("evaluation:activity", args=["spans"], query=span_filter.as_params()),
     )

@@ -188,7 +188,7 @@ def selection(request: PageRequest) -> HttpResponseBase:
     params = span_filter.as_params()
     back = ExportScope(
         "Spans",
-        f"{reverse('evaluation:activity', args=['spans'])}?{urlencode(params)}",
+        reverse("evaluation:activity", args=["spans"], query=params),
         "every span of this filter, newest first" if params else "every span that is stored, newest first",
         params=params,
     )

@@ -15,7 +15,7 @@ from django.urls import reverse
 from collections_app.domain.formats import shown
 from collections_app.models import Collection, Document
 from evaluation_app.models import Span
-from evaluation_app.telemetry.explorer.span_links import is_kept
+from evaluation_app.telemetry.explorer.span_links import is_kept, span_href
 from evaluation_app.telemetry.traces.span_usage import read_number
 from ragd.telemetry import names
 from ragd.types import HOP_LISTS
@@ -268,7 +268,3 @@ def links_of(span: Span, back: Iterable[Span] = ()) -> list[LinkRow]:
         rows.append(LinkRow(trace_id, span_id, name, href, values))
     rows += [LinkRow(other.trace_id, other.span_id, other.name, span_href(other), [], is_back=True) for other in back]
     return rows
-
-
-def span_href(span: Span) -> str:
-    return reverse("evaluation:span", args=[span.trace_id, span.span_id])

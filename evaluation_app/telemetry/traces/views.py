@@ -15,7 +15,7 @@ from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.page_requests import PageRequest, find_or_404, is_part, render_page
 from collections_app.models import Collection, IngestJob
 from evaluation_app.models import Span
-from evaluation_app.telemetry.explorer.span_links import nearby_matches
+from evaluation_app.telemetry.explorer.span_links import nearby_matches, span_href
 from evaluation_app.telemetry.store.span_reads import (
     flush_pending,
     run_validity,
@@ -211,7 +211,7 @@ def documents(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse
     records = find_or_404(Span.objects.all(), trace_id=trace_id, span_id=span_id)
     parts = {f"documents-{span_id}": "evaluation/parts/span_documents.html"}
     if not is_part(request, parts):
-        return redirect("evaluation:span", trace_id, span_id)
+        return redirect(span_href(records))
     return render_page(request, "evaluation/span.html", {"documents": span_documents(records)}, parts=parts)
 
 

@@ -24,16 +24,16 @@ from tests.security.hostile.values import FEW, NUMBERS, ODD, TEXTS, deep
 PAGE = f"/collections/{NAME}"
 POSTS = (
     ("/chat/", ("query", "collection", "do", "k", "filter", "plan", "as_of", "weights")),
-    ("/collections/new/", ("name", "description", "language", "embed_model", "embed_dims")),
+    ("/collections/?view=new", ("name", "description", "language", "embed_model", "embed_dims")),
     (f"{PAGE}/settings/", ("description", "language", "min_score", "action", "target_tokens", "runs_days")),
-    (f"{PAGE}/text/", ("doc_id", "title", "text", "content", "tags", "metadata", "language")),
-    (f"{PAGE}/change/", ("action", "doc_id", "tags", "key", "value")),
-    (f"{PAGE}/urls/", ("urls", "tags", "metadata")),
+    (f"{PAGE}/upload/?view=text", ("doc_id", "title", "text", "content", "tags", "metadata", "language")),
+    (f"{PAGE}/?view=change", ("action", "doc_id", "tags", "key", "value")),
+    (f"{PAGE}/upload/?view=urls", ("urls", "tags", "metadata")),
     (f"{PAGE}/playground/save/", ("name", "k", "mode", "weights")),
-    (f"{PAGE}/edit/pump.md/", ("title", "tags", "metadata", "revision", "enabled")),
+    (f"{PAGE}/documents/pump.md/?view=edit", ("title", "tags", "metadata", "revision", "enabled")),
     ("/evaluation/sets/", ("name", "collection", "description")),
     ("/theme/", ("theme", "next")),
-    ("/status/", ("text",)),
+    ("/operations/?view=conformance", ("text",)),
 )
 GETS = (
     "/chat/?run={}", "/chat/?q={}", "/activity/?q={}&status={}&page={}", "/audit/?who={}&what={}&since={}", PAGE + "/?q={}&tag={}&state={}",

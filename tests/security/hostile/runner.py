@@ -86,7 +86,7 @@ def addresses(most: int | None) -> Iterator[str]:
             yield reverse("collections:detail", args=[collection.name]) + page
     for document in Document.objects.filter(collection__name=NAME).order_by("-pk")[:most]:
         yield reverse("collections:document", args=[NAME, document.doc_id])
-        yield reverse("collections:edit", args=[NAME, document.doc_id])
+        yield reverse("collections:document", args=[NAME, document.doc_id], query={"view": "edit"})
     for run in QueryRun.objects.order_by("-created_at")[:most]:
         yield f"/runs/{run.pk}/"
         yield f"/chat/?run={run.pk}"
