@@ -128,7 +128,7 @@ def addresses_of(nature: Collection) -> list[str]:
         "/collections/nature/retrieved/document/animals/whales.md/",
         "/chat/",
         thread.get_absolute_url(),
-        f"{thread.get_absolute_url()}delete/",
+        f"{thread.get_absolute_url()}?view=delete",
         "/chat/assistants/",
         f"/chat/assistants/{assistant.pk}/",
         "/chat/?assistant=guide",
