@@ -67,8 +67,8 @@ def addresses_of(nature: Collection) -> list[str]:
     return [
         *addresses_of_evaluation(),
         *addresses_of_people(nature),
-        f"/traces/{TRACE}/spans/chat gpt/",
-        f"/traces/{TRACE}/spans/rag.retrieve pos/",
+        f"/traces/{TRACE}/?view=span&span_id=chat gpt",
+        f"/traces/{TRACE}/?view=span&span_id=rag.retrieve pos",
         "/",
         "/collections/",
         "/collections/?view=new",
@@ -188,9 +188,9 @@ def addresses_of_evaluation() -> list[str]:
     return [
         "/evaluation/runs/", "/evaluation/runs/?view=new", f"{address}?metrics=all", f"{address}items/0/?metrics=all",
         f"/evaluation/sets/{golden_set.pk}/?view=thresholds&fit=1", f"/evaluation/compare/{both}",
-        f"/evaluation/compare/questions/0/{both}", f"/evaluation/experiments/{experiment.pk}/", "/evaluation/board/",
-        f"/evaluation/board/?run={newer.pk}", "/evaluation/review/", "/evaluation/review/?view=agreement",
-        f"/evaluation/review/{ReviewTask.objects.all()[0].pk}/",
+        f"/evaluation/compare/{both}&view=question&position=0", f"/evaluation/experiments/{experiment.pk}/",
+        "/evaluation/board/", f"/evaluation/board/?run={newer.pk}", "/evaluation/review/",
+        "/evaluation/review/?view=agreement", f"/evaluation/review/{ReviewTask.objects.all()[0].pk}/",
     ]  # fmt: skip
 
 
