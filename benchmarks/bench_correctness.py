@@ -27,7 +27,6 @@ from typing import Any
 import django
 import numpy as np
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
 os.environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")  # nothing is read from one
 os.environ.setdefault("RAGD_SECRET_KEY", "benchmark")
 django.setup()

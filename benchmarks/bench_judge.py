@@ -34,7 +34,8 @@ from benchmarks.judge_rows import LabelledRow, load_rows, overlap
 from benchmarks.ragbench import SETS
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.estimates import FILE, Accuracy
-from evaluation_app.judges.feature_model import JudgeModel, mark_case
+from evaluation_app.judges.feature_model import JudgeModel, Marks, Mask, mark_case
+from evaluation_app.judges.features import Features
 from evaluation_app.judges.protocol import Numbers
 from evaluation_app.measures.statistics import SEED, auroc, rmse
 from ragd.models.embedding import LocalEmbedder
@@ -86,7 +87,7 @@ def truth_of(row: LabelledRow) -> dict[str, float]:
 
 def predict(model: JudgeModel, rows: Sequence[LabelledRow], fitted: Sequence[LabelledRow]) -> Predicted:
     """rows: judged; fitted: those that the model was fitted on."""
-    marked = [mark_case(model, row.features, np.ones(len(row.relevant)), row.is_blank) for row in rows]
+    marked = [_mark(model, row.features, row.is_blank) for row in rows]
     truth, others = [truth_of(row) for row in rows], [truth_of(row) for row in fitted]
     counted = []
     for marks in marked:
@@ -113,10 +114,16 @@ def split_rows(rows: Sequence[LabelledRow], name: str) -> tuple[list[LabelledRow
     return own, others
 
 
+def _mark(model: JudgeModel, features: Features, is_blank: Mask | None = None) -> Marks:
+    """is_blank: None where no sentence of the answer is."""
+    nothing = np.zeros(len(features.answer), dtype=bool)
+    return mark_case(model, features, np.ones(len(features.context)), nothing if is_blank is None else is_blank)
+
+
 def judge_pairs(model: JudgeModel, edits: Sequence[MeasuredEdit]) -> Pairs:
     return Pairs(
         np.tile([False, True], len(edits)),
-        model.doubt(np.stack([table for one in edits for table in (one.original, one.edited)])),
+        np.concatenate([_mark(model, each).unsupported for one in edits for each in (one.original, one.edited)]),
         np.array([-overlap(case) for one in edits for case in (one.edit.original, one.edit.edited)]),
         [one.edit.source for one in edits for _ in range(2)],
         [one.edit.kind for one in edits for _ in range(2)],

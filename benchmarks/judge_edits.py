@@ -15,8 +15,8 @@ from pathlib import Path
 
 from benchmarks.judge_rows import LabelledRow, embed_all
 from evaluation_app.judges.answer_features import NAME, NUMBER, OPPOSITE
-from evaluation_app.judges.features import measure_case
-from evaluation_app.judges.protocol import Case, Numbers, texts_of
+from evaluation_app.judges.features import Features, measure_case
+from evaluation_app.judges.protocol import Case, texts_of
 from evaluation_app.measures.trace import Sentence
 
 SEED = 7
@@ -40,11 +40,11 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredEdit:
-    """An edit with the features (ANSWER_NAMES) of its original and of what was made of it."""
+    """An edit with the features of its original and of what was made of it."""
 
     edit: Edit
-    original: Numbers
-    edited: Numbers
+    original: Features
+    edited: Features
 
 
 def measure_edits(rows: Sequence[LabelledRow], vectors_file: Path | None) -> list[MeasuredEdit]:
@@ -53,8 +53,7 @@ def measure_edits(rows: Sequence[LabelledRow], vectors_file: Path | None) -> lis
     texts = [text for edit in edits for case in (edit.original, edit.edited) for text in texts_of(case)]
     vectors = embed_all(texts, vectors_file)
     return [
-        MeasuredEdit(edit, *(measure_case(case, vectors).answer[0] for case in (edit.original, edit.edited)))
-        for edit in edits
+        MeasuredEdit(edit, measure_case(edit.original, vectors), measure_case(edit.edited, vectors)) for edit in edits
     ]
 
 

@@ -8,14 +8,27 @@ a sentence that it does not cite supports it, its citation is wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+from functools import lru_cache
 
 from collections_app.domain.quantities import is_german
 from evaluation_app.measures.trace import Sentence
-from retrieval_app.answers.contradictions import Contradiction, Kind, changed_words, find_contradictions, unstated
-from retrieval_app.answers.readings import Reading, are_equal, read, share_held
+from retrieval_app.answers.contradictions import (
+    Contradiction,
+    Kind,
+    are_opposite,
+    changed_words,
+    find_contradictions,
+    unstated,
+)
+from retrieval_app.answers.readings import NEGATION, Reading, are_equal, read, share_held
 
+CHANGED, FRAME, COPY_MAX = 2, 5, 120  # words; see `changes_in_copy`
+BESIDE = 12  # characters
+ALIKE = 0.75  # of the letters of two names that are one
+TOKEN = re.compile(r"\d+(?:[.,]\d+)*|[^\W_]+(?:['\u2019][^\W_]+)?")
 NEAREST = 3  # sentences of the context that one of the answer is compared with
 # Share of the sentence's content words that a sentence of the context must hold to be about the same thing.
 ABOUT: dict[Kind, float] = {"number": 0.6, "date": 0.6, "period": 0.75, "name": 0.85, "opposite": 0.9}
@@ -63,13 +76,86 @@ def _contradict(
     if share < LEAST:
         return None
     other = read(source.text)
-    found = tuple(
+    found = [
         each
         for each in find_contradictions(claim.text, source.text, given.text)
         if max(share, _share_beside(each, claim, other)) >= _least(each, claim)
         and not _said_elsewhere(each, share, ranked)
-    )
-    return (found, source.key) if found else None
+    ]
+    for each in changes_in_copy(claim.text, source.text):
+        is_told = any(one.start < each.end and each.start < one.end for one in found)
+        if not is_told and not _is_copied(each, claim.text, ranked):
+            found.append(each)
+    return (tuple(found), source.key) if found else None
+
+
+def _is_copied(found: Contradiction, claim: str, ranked: Sequence[tuple[float, int, Sentence]]) -> bool:
+    """Whether another sentence has the words with what stands beside them."""
+    tokens = [each[0] for each in _tokens(claim) if found.start - BESIDE <= each[1] and each[2] <= found.end + BESIDE]
+    wanted = f" {' '.join(tokens)} "
+    return any(wanted in f" {' '.join(each[0] for each in _tokens(item.text))} " for *_, item in ranked)
+
+
+def _differences(claim: Reading, source: Reading, given: Reading) -> list[Contradiction]:
+    return [*find_contradictions(claim.text, source.text, given.text), *changes_in_copy(claim.text, source.text)]
+
+
+def changes_in_copy(claim: str, source: str) -> Iterator[Contradiction]:
+    """Facts that stand in the claim for others of the source, between words that both have in the same order: a number,
+    a name, a word of opposite meaning, a negation that one of them lacks. Of at most CHANGED words, with at least
+    FRAME equal words around it, so that it may be a part of a long sentence."""
+    own, others = _tokens(claim), _tokens(source)
+    if max(len(own), len(others)) > COPY_MAX:
+        return
+    matcher = SequenceMatcher(None, [each[0] for each in own], [each[0] for each in others], autojunk=False)
+    steps = matcher.get_opcodes()
+    for place, (what, first, last, begin, end) in enumerate(steps):
+        around = [steps[at] for at in (place - 1, place + 1) if 0 <= at < len(steps)]
+        frame = sum(each[2] - each[1] for each in around)
+        if what == "equal" or max(last - first, end - begin) > CHANGED or frame < FRAME:
+            continue
+        if kind := _kind_of_change(own[first:last], others[begin:end], opens=first == 0):
+            near = own[first:last] or own[first - 1 : last + 1]  # where it lacks a negation: the words beside it
+            start, stop = near[0][1], near[-1][2]
+            instead = source[others[begin][1] : others[end - 1][2]] if end > begin else ""
+            yield Contradiction(kind, start, stop, claim[start:stop], instead)
+
+
+Token = tuple[str, int, int, str]
+
+
+@lru_cache(maxsize=8192)
+def _tokens(text: str) -> tuple[Token, ...]:
+    """(lower case, start, end, as written)."""
+    return tuple((it[0].lower(), it.start(), it.end(), it[0]) for it in TOKEN.finditer(text))
+
+
+def _kind_of_change(own: Sequence[Token], others: Sequence[Token], *, opens: bool) -> Kind | None:
+    said, given = ([each[0] for each in tokens] for tokens in (own, others))
+    denials = [any(NEGATION.fullmatch(word) for word in words) for words in (said, given)]
+    if denials[0] != denials[1]:  # at the beginning it answers: "No, it is"
+        return "opposite" if not opens and len(said if denials[0] else given) == 1 else None
+    if not own or not others:
+        return None
+    if any(map(_has_digit, said)) and any(map(_has_digit, given)):
+        return "number"
+    if are_opposite(" ".join(said), " ".join(given)):
+        return "opposite"
+    if opens or not all(each[3][0].isupper() for each in (*own, *others)):
+        return None
+    is_alike = any(are_forms(one[3], two[3]) for one in own for two in others)
+    return None if is_alike else "name"
+
+
+def are_forms(one: str, other: str) -> bool:
+    """Whether two names may be one: spelt alike, or short for the other, which begins with its first letter."""
+    short, long = sorted((one, other), key=len)
+    is_short_form = short.removesuffix("'s").removesuffix("s").isupper() and short[0] == long[0]
+    return is_short_form or SequenceMatcher(None, one.lower(), other.lower()).ratio() >= ALIKE
+
+
+def _has_digit(word: str) -> bool:
+    return any(map(str.isdigit, word))
 
 
 def _share_beside(found: Contradiction, claim: Reading, source: Reading) -> float:
@@ -107,6 +193,4 @@ def _states(wanted: Reading, source: Reading) -> bool:
 
 def _supports(claim: Reading, source: Reading, given: Reading, share: float) -> bool:
     """Whether the sentence says nearly all of the claim, and contradicts none of it."""
-    if share < ABOUT["number"] or unstated(claim, [source], given):
-        return False
-    return not find_contradictions(claim.text, source.text, given.text)
+    return share >= ABOUT["number"] and not unstated(claim, [source], given) and not _differences(claim, source, given)

@@ -86,6 +86,15 @@ def share_side(one: str, claim: str, other: str, text: str) -> bool:
     return any(stands(one, side, claim) and stands(other, side, text) for words in _OPPOSITES for side in words)
 
 
+def are_opposite(one: str, other: str) -> bool:
+    """Whether two words, or few, are a pair of opposite meaning: "older", "younger"."""
+    return any(
+        side + other_side == 0
+        for side, other_side in zip(_sides(one), _sides(other), strict=True)
+        if side and other_side
+    )
+
+
 def changed_words(found: Contradiction, claim: Reading) -> tuple[str, ...]:
     """The words in which a claim contradicts another text, and which that text therefore cannot hold."""
     if found.kind == "opposite" and len(claim.clauses) == 1 and not _COMPARES.search(claim.text):

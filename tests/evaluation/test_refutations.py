@@ -60,6 +60,28 @@ def test_what_the_context_says_stays_supported() -> None:
         assert judged(answer, KETTLE, WARRANTY) == (1.0, 1.0, 1.0), answer
 
 
+LONG = (
+    "By June 2014 the ministry of Guinea had opened four upper wards beside the river, because the clinics that stood"
+    " there were always full of patients, and the nurses can not treat them in ward B-12 alone."
+)
+
+
+@pytest.mark.parametrize(
+    ("said", "instead", "kind"),
+    [
+        ("Guinea", "Liberia", "name"), ("upper", "lower", "opposite"), ("always", "never", "opposite"),
+        ("B-12", "B-19", "number"), ("can not treat", "can treat", "opposite"), ("opened", "not opened", "opposite"),
+        ("Guinea", "Guineas", None), ("ministry", "office", None), ("because the", "since the", None),
+    ],
+)  # fmt: skip
+def test_one_fact_changed_in_a_long_copy_is_found_and_another_wording_is_not(
+    said: str, instead: str, kind: str | None
+) -> None:
+    case = Case.of("What happened?", [LONG], LONG.replace(said, instead))
+    found = refute(case.answer[0], case.context)
+    assert (found and {each.kind for each in found.contradictions}) == (kind and {kind})
+
+
 def test_a_sentence_is_compared_with_what_it_cites() -> None:
     other = "The old kettle boils water at 90 degrees."
     case = Case.of("?", [KETTLE, other], "The kettle boils water at 90 degrees.")
