@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import numpy as np
 
@@ -114,16 +114,14 @@ def split_rows(rows: Sequence[LabelledRow], name: str) -> tuple[list[LabelledRow
     return own, others
 
 
-def _mark(model: JudgeModel, features: Features, is_blank: Mask | None = None) -> Marks:
-    """is_blank: None where no sentence of the answer is."""
-    nothing = np.zeros(len(features.answer), dtype=bool)
-    return mark_case(model, features, np.ones(len(features.context)), nothing if is_blank is None else is_blank)
+def _mark(model: JudgeModel, features: Features, is_blank: Mask) -> Marks:
+    return mark_case(model, features, np.ones(len(features.context)), is_blank)
 
 
 def judge_pairs(model: JudgeModel, edits: Sequence[MeasuredEdit]) -> Pairs:
     return Pairs(
         np.tile([False, True], len(edits)),
-        np.concatenate([_mark(model, each).unsupported for one in edits for each in (one.original, one.edited)]),
+        np.concatenate([_mark(model, it, np.zeros(1, bool)).unsupported for one in edits for it in one.measured]),
         np.array([-overlap(case) for one in edits for case in (one.edit.original, one.edit.edited)]),
         [one.edit.source for one in edits for _ in range(2)],
         [one.edit.kind for one in edits for _ in range(2)],
@@ -151,12 +149,8 @@ def gpt_auroc(one: Predicted, rows: np.ndarray) -> float:
     return _auroc(one.gpt, one, rows[~np.isnan(one.gpt[rows])])
 
 
-def expected_rmse(name: str) -> Figure:
-    return lambda one, rows: rmse(one.expected[name][rows], one.truth[name][rows]) or 0.0
-
-
-def counted_rmse(name: str) -> Figure:
-    return lambda one, rows: rmse(one.counted[name][rows], one.truth[name][rows]) or 0.0
+def rmse_of(kind: Literal["expected", "counted"], name: str) -> Figure:
+    return lambda one, rows: rmse(getattr(one, kind)[name][rows], one.truth[name][rows]) or 0.0
 
 
 def counted_bias(name: str) -> Figure:
@@ -202,7 +196,7 @@ def print_shares(sets: Sequence[Predicted]) -> None:
     print("\nShares of sentences, RMSE, mean of the sets")
     print("measure              estimate              figure over marks     its bias                constant")
     for name in SHARES:
-        figures = (expected_rmse(name), counted_rmse(name), counted_bias(name), constant_rmse(name))
+        figures = (rmse_of("expected", name), rmse_of("counted", name), counted_bias(name), constant_rmse(name))
         values = [interval(sets, figure) for figure in figures]
         wanted = ""
         if name in RMSE_TARGETS:
@@ -245,8 +239,8 @@ def print_unseen(one: Predicted) -> None:
     print(f"adherence AUROC: judge {_show(interval([one], judge_auroc))}, ", end="")
     print(f"floor {_show(interval([one], floor_auroc))}, above it {_show(interval([one], above_floor))}")
     for name in SHARES:
-        parts = f"estimate {_show(interval([one], expected_rmse(name)))}, "
-        parts += f"figure over marks {_show(interval([one], counted_rmse(name)))}, "
+        parts = f"estimate {_show(interval([one], rmse_of('expected', name)))}, "
+        parts += f"figure over marks {_show(interval([one], rmse_of('counted', name)))}, "
         parts += f"its bias {_show(interval([one], counted_bias(name)))}"
         print(f"{name} RMSE: {parts}, constant {constant_rmse(name)(one, np.arange(len(one.floor))):.3f}")
 
@@ -275,7 +269,7 @@ def write_accuracy(sets: Sequence[Predicted]) -> None:
     found = {"adherence": _accuracy("auroc", interval(sets, judge_auroc), rows, interval(sets, floor_auroc)[0])}
     for name in SHARES:
         constant = interval(sets, constant_rmse(name))[0]
-        found[name] = _accuracy("rmse", interval(sets, expected_rmse(name)), rows, constant)
+        found[name] = _accuracy("rmse", interval(sets, rmse_of("expected", name)), rows, constant)
     stored = {"embedded": {"data": f"{LICENCE}; sets left out", "measures": found}}
     FILE.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
     print(f"wrote {FILE}")

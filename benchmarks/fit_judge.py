@@ -156,7 +156,7 @@ def fit_unsupported(rows: Rows) -> Logistic:
 def fit_altered(rows: Rows, edits: Edits) -> Logistic:
     """Edited sentences against unchanged ones, and, with NATURAL_WEIGHT, against all that are labelled supported."""
     sets = {row.set_name for row in rows}
-    pairs = [each.answer[0] for one in edits if one.edit.set_name in sets for each in (one.original, one.edited)]
+    pairs = [each.answer[0] for one in edits if one.edit.set_name in sets for each in one.measured]
     natural = np.concatenate([row.features.answer[~row.unsupported] for row in rows])
     return fit_logistic(
         ANSWER_NAMES,

@@ -43,8 +43,7 @@ class MeasuredEdit:
     """An edit with the features of its original and of what was made of it."""
 
     edit: Edit
-    original: Features
-    edited: Features
+    measured: tuple[Features, Features]
 
 
 def measure_edits(rows: Sequence[LabelledRow], vectors_file: Path | None) -> list[MeasuredEdit]:
@@ -52,9 +51,7 @@ def measure_edits(rows: Sequence[LabelledRow], vectors_file: Path | None) -> lis
     edits = draw_edits(rows)
     texts = [text for edit in edits for case in (edit.original, edit.edited) for text in texts_of(case)]
     vectors = embed_all(texts, vectors_file)
-    return [
-        MeasuredEdit(edit, measure_case(edit.original, vectors), measure_case(edit.edited, vectors)) for edit in edits
-    ]
+    return [MeasuredEdit(it, (measure_case(it.original, vectors), measure_case(it.edited, vectors))) for it in edits]
 
 
 def draw_edits(rows: Sequence[LabelledRow]) -> list[Edit]:
