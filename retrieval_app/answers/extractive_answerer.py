@@ -61,6 +61,7 @@ LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes a
 CODE = re.compile(r"^ {0,3}(```|~~~).*(?:\n.*)*?(?:\n {0,3}\1[ \t]*$|\Z)", re.MULTILINE)
 BOLD = re.compile(r"\W*\*\*[^*\n]+\*\*\W*")
 ITEM = re.compile(r"\n+[ \t]*(?:[-*+\u2022]|[0-9]{1,3}[.)])\s.*(?:\n[ \t]+\S.*)*")
+ASKED = "?\uff1f\u061f ."  # what a question ends with
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
@@ -155,8 +156,8 @@ class ExtractiveAnswerer:
         self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()
     ) -> tuple[list[Sentence], Weighing]:
         """(the sentences, by source, then place; what is measured of each)."""
-        asked = fold(query).rstrip("?\uff1f\u061f .") or "?"
-        readable = [item for item in read_sentences(sources) if asked not in fold(item.text)]  # an echo, no answer
+        asked = regex.compile(rf"{regex.escape(fold(query).rstrip(ASKED))}[{ASKED}]*[?\uff1f\u061f]")
+        readable = [item for item in read_sentences(sources) if not asked.search(fold(item.text))]  # an echo, no answer
         sentences = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
         likely = str(sources[0].attributes.get("language", "")) if sources else ""
         places = [

@@ -65,6 +65,7 @@ def test_abstains_when_nothing_found_is_evidence() -> None:
         ("What was the serial number of the boiler that we replaced?", "The serial number is KX-2291."),
         ("Which door code opens the archive in Hamburg?", "The door code is 4711."),
         ("What is the PIN of the safe?", "The PIN is 4711."),
+        ("the PIN of the safe", "The PIN of the safe is 4711."),
     ],
 )
 def test_a_short_factual_sentence_answers_a_longer_question(question: str, sentence: str) -> None:

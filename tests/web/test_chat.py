@@ -350,7 +350,7 @@ def test_the_page_hears_of_the_answer_while_it_is_written(visitor: Client, model
     (link,) = re.findall(r'<a class="cite" href="([^"]+)" data-evidence="citation"', drawn)
     link = html_module.unescape(link)
     assert link.startswith(f"{events[0][1]['href'].partition('#')[0]}?source=nature&")
-    source = visitor.get(link)
+    source = visitor.get(link, follow=True)
     assert len(tree(source).css("#detail .evidence .cited-passage mark")) == 1
     assert (attribute(source, ".evidence .actions a", "href") or "").startswith("/collections/nature/documents/")
     assert visitor.get(link.replace("doc_id=", "doc_id=x")).status_code == 404

@@ -62,11 +62,12 @@ def test_simple_settings_are_shown_and_the_others_folded(visitor: Client) -> Non
         assert not has(response, f"{FOLD}[open]") and has(response, "[data-also-set][hidden]")
 
 
-def test_what_is_set_in_the_fold_is_named_outside(visitor: Client) -> None:
+def test_what_is_set_in_the_fold_is_named_outside_and_what_is_wrong_stands_there(visitor: Client) -> None:
     response = visitor.get("/collections/nature/playground/?q=whale&rrf_k=20&exact=always&k=3")
     assert texts(response, "[data-also-set] span") == ["RRF constant, Exact vector search"]
     assert not has(response, f"{FOLD}[open]")
-    assert has(visitor.get("/collections/nature/playground/?q=whale&rrf_k=x"), f"{FOLD}[open]")
+    refused = visitor.get("/collections/nature/playground/?q=whale&rrf_k=x")
+    assert names(refused, ".plan-simple")[-1] == "rrf_k" and "rrf_k" not in names(refused, FOLD)
 
 
 def test_the_expert_view_is_remembered_for_the_person(visitor: Client, django_user_model: Any) -> None:
