@@ -38,7 +38,7 @@ CEILINGS = {
     "product lines": 141_410, "product files": 738, "models": 68, "page routes": 105,
     "pages with an address of their own": 55, "API operations": 125,
     "settings": 80, "own middlewares": 6, "functions with 8 or more parameters": 8, "migrations": 8,
-    "lines of tests": 81_760, "lines of benchmarks": 6_480, "pages of docs": 45, "words of docs": 54_700,
+    "lines of tests": 81_770, "lines of benchmarks": 6_480, "pages of docs": 45, "words of docs": 54_700,
     "participles as names": 3_670,
 }  # fmt: skip
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "selectors", "signals", "repositories"}
