@@ -20,9 +20,9 @@ from ragd_site.runtime.supervisor import wait_until_prepared
 gc.disable()  # a fifth of the time that the modules take to load: nothing of them is garbage
 tracing.set_up("web")  # before the handler loads the middleware, to which the request spans are added
 django.setup()
-application = get_wsgi_application()
 import_module(settings.ROOT_URLCONF)  # before the fork and before the first request, not at it
 wait_until_prepared(settings.RAGD_VAR)
+application = get_wsgi_application()  # whose middleware reads the static files, which the preparation collects
 checks.stop_unless_supported()
 checks.stop_unless_bound()
 gc.enable()
