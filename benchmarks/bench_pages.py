@@ -333,14 +333,14 @@ def make_much() -> None:
 
 # of a collection, below its own address
 OF_A_COLLECTION = (
-    "", "upload/", "urls/", "sources/", "sources/new/", "sources/new/?kind=website", "text/", "uploads/",
-    "uploads/?state=all", "settings/", "index-versions/", "?show=statistics", "playground/", "delete/",
-    "change/?doc_id={document}",
+    "", "upload/", "upload/?view=urls", "sources/", "sources/?view=new", "sources/?view=new&kind=website", "uploads/",
+    "upload/?view=text", "uploads/?state=all", "settings/", "index-versions/", "?show=statistics", "playground/",
+    "settings/?view=delete", "?view=change&doc_id={document}",
     *(f"documents/{{document}}/{query}" for query in (
         "", "?view=edit", "?view=edit-text", "?view=rename", "?view=new-version", "?view=formatted", "?view=history",
         "?view=revision&number=1", "?view=difference&before=1&after=1", "?flagged=1", "?view=preview", "?view=overlays",
-    )), "trash/", "?state=archived&tag={name}", "chunks/0/{document}/", "chunks/0/{document}/?view=neighbours",
-    "outliers/", "gaps/", "retrieved/chunk/0/{document}/",
+    )), "?view=trash", "?state=archived&tag={name}", "chunks/0/{document}/", "chunks/0/{document}/?view=neighbours",
+    "health/", "health/?view=gaps", "retrieved/chunk/0/{document}/",
     "retrieved/document/{document}/", "index-versions/1/gate/", "impact/?impact=delete&doc_id={document}",
     "golden-chunk/0/{document}/", "golden-document/{document}/",
 )  # fmt: skip

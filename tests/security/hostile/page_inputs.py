@@ -40,8 +40,8 @@ GETS = (
     PAGE + "/documents/{}/", PAGE + "/documents/pump.md/?start={}&end={}", PAGE + "/playground/?q={}&k={}&filter={}",
     "/traces/?since={}", "/activity/traces/?where={}&page={}", "/activity/spans/?type={}", "/evaluation/compare/?base={}&other={}",
     "/collections/{}/", "/go/?q={}", "/traces/{}/", "/filter-completions/?text={}&collection={}", "/operations/?cursor={}",
-    PAGE + "/uploads/?state={}&page={}", PAGE + "/chunks/{}/pump.md/", PAGE + "/revision/{}/pump.md/", "/evaluation/live/{}/",
-    "/evaluation/board/?mode={}&set={}", PAGE + "/outliers/?flag={}&page={}", PAGE + "/findings/?family={}&page={}",
+    PAGE + "/uploads/?state={}&page={}", PAGE + "/chunks/{}/pump.md/", PAGE + "/documents/pump.md/?view=revision&number={}", "/evaluation/live/{}/",
+    "/evaluation/board/?mode={}&set={}", PAGE + "/health/?flag={}&page={}", PAGE + "/health/?view=findings&family={}&page={}",
 )  # fmt: skip
 
 

@@ -19,8 +19,8 @@ from tests.security.hostile.doors import NAME, Attempt, Doors, judge
 SWEPT = "pages and lists afterwards"
 LISTS = ("/collections", "/runs", "/jobs", "/batches", "/operations", "/api-keys", "/golden-sets", "/experiments", "/evaluation-runs",
          "/spans", "/run-scores", "/queue", "/models", "/runs?format=jsonl", "/evidence", "/golden-sets/set/questions")  # fmt: skip
-PAGES = ("", "settings/", "?show=statistics", "uploads/", "uploads/?state=all", "index-versions/", "outliers/",
-         "findings/", "playground/?q=pump", "upload/", "plans/", "never-retrieved/")  # fmt: skip
+PAGES = ("", "settings/", "?show=statistics", "uploads/", "uploads/?state=all", "index-versions/", "health/",
+         "health/?view=findings", "playground/?q=pump", "upload/", "plans/", "health/?view=never-retrieved")  # fmt: skip
 
 
 @dataclass
