@@ -56,11 +56,8 @@ def test_a_web_server_waits_for_the_preparation_beside_it_also_where_that_is_kil
 
 
 def test_a_web_server_reads_static_files_only_when_they_are_prepared() -> None:
-    script = """
-import sys; from django.core import wsgi; from ragd_site.runtime import supervisor
-supervisor.wait_until_prepared = lambda var: print("waited")
-wsgi.get_wsgi_application = lambda: sys.exit("loaded")
-import ragd_site.wsgi
-"""
+    script = "import sys; from django.core import wsgi; from ragd_site.runtime import supervisor\n"
+    script += "supervisor.wait_until_prepared = lambda var: print('waited')\n"
+    script += "wsgi.get_wsgi_application = lambda: sys.exit('loaded')\nimport ragd_site.wsgi"
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr.splitlines()[-1:]) == ("waited\n", ["loaded"])

@@ -110,8 +110,7 @@ def changes_in_copy(claim: str, source: str) -> Iterator[Contradiction]:
     matcher = SequenceMatcher(None, [each[0] for each in own], [each[0] for each in others], autojunk=False)
     steps = matcher.get_opcodes()
     for place, (what, first, last, begin, end) in enumerate(steps):
-        around = [steps[at] for at in (place - 1, place + 1) if 0 <= at < len(steps)]
-        frame = sum(each[2] - each[1] for each in around)
+        frame = sum(each[2] - each[1] for each in steps[place - 1 : place] + steps[place + 1 : place + 2])
         if what == "equal" or max(last - first, end - begin) > CHANGED or frame < FRAME:
             continue
         if kind := _kind_of_change(own[first:last], others[begin:end], opens=first == 0):
