@@ -68,7 +68,8 @@ def one_address(first: Callable[..., Any], **others: Callable[..., Any]) -> Call
         answer: HttpResponseBase = view(request, **arguments)
         return answer
 
-    show.views = {"": first, **{name.replace("_", "-"): view for name, view in others.items()}}  # type: ignore[attr-defined]
+    named = {name.replace("_", "-"): view for name, view in others.items()}
+    show.views = {"": first, **named}  # type: ignore[attr-defined]  # kept at the function, as its rule is
     return show
 
 

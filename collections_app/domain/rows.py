@@ -48,7 +48,8 @@ class RowReader(Generic[Row]):
 
     def find(self, condition: str, params: Mapping[str, Any]) -> Row | None:
         """The row for which a constant condition over params holds; None where there is none, any of several."""
-        return self.first(f"SELECT {self.columns} FROM {self.table} WHERE {condition} LIMIT 1", params)  # noqa: S608
+        sql = f"SELECT {self.columns} FROM {self.table} WHERE {condition} LIMIT 1"  # noqa: S608  (constants)
+        return self.first(sql, params)
 
     def first(self, statement: str, params: Mapping[str, Any]) -> Row | None:
         """The first row that a statement returns as `columns`."""

@@ -134,16 +134,13 @@ def _kind_of_change(own: Sequence[Token], others: Sequence[Token], *, opens: boo
     denials = [any(NEGATION.fullmatch(word) for word in words) for words in (said, given)]
     if denials[0] != denials[1]:  # at the beginning it answers: "No, it is"
         return "opposite" if not opens and len(said if denials[0] else given) == 1 else None
-    if not own or not others:
-        return None
     if any(map(_has_digit, said)) and any(map(_has_digit, given)):
         return "number"
     if are_opposite(" ".join(said), " ".join(given)):
         return "opposite"
-    if opens or not all(each[3][0].isupper() for each in (*own, *others)):
+    if opens or not own or not others or not all(each[3][0].isupper() for each in (*own, *others)):
         return None
-    is_alike = any(are_forms(one[3], two[3]) for one in own for two in others)
-    return None if is_alike else "name"
+    return None if any(are_forms(one[3], two[3]) for one in own for two in others) else "name"
 
 
 def are_forms(one: str, other: str) -> bool:
