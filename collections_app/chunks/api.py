@@ -293,7 +293,7 @@ def remove_overlay(request: HttpRequest, collection: str, overlay_id: int) -> An
     auth=BearerAuth(changes=Permission.READ),
     response=PreviewAnswer,
 )
-def preview_file(
+def preview_file_chunks(
     request: HttpRequest,
     collection: str,
     file: UploadedFile = FILE,
@@ -333,7 +333,7 @@ def preview_chunks(request: HttpRequest, collection: str, payload: PreviewReques
 
 
 @router.get("/collections/{collection}/outliers", operation_id="outliers-list", response=OutlierList)
-def outliers(
+def list_outliers(
     request: HttpRequest,
     collection: str,
     flag: Flag | None = None,
@@ -359,6 +359,6 @@ def outliers(
 
 
 @router.post("/collections/{collection}/outliers/scan", operation_id="outliers-scan", response=OperationOut)
-def scan(request: HttpRequest, collection: str) -> Any:
+def scan_for_outliers(request: HttpRequest, collection: str) -> Any:
     """Look for near-duplicates anew; answers when that is done, within half a minute."""
     return scan_duplicates(find_collection(request, collection), actor=request_key(request))

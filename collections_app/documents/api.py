@@ -147,7 +147,7 @@ def edit_document(request: HttpRequest, collection: str, doc_id: DocId, payload:
 
 
 @router.post("/collections/{collection}/documents-bulk", operation_id="documents-bulk", response=BulkAnswer)
-def change_many(request: HttpRequest, collection: str, payload: BulkRequest) -> Any:
+def change_documents_in_bulk(request: HttpRequest, collection: str, payload: BulkRequest) -> Any:
     """Make one change to many documents; one result per document."""
     target = find_collection(request, collection)
     stated = {name: getattr(payload, name) for name in ("action", "key", "value", "only_existing", "language")}

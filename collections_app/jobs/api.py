@@ -186,7 +186,7 @@ def change_jobs(
 
 
 @router.get("/queue", operation_id="queue", response=QueueState)
-def queue(request: HttpRequest) -> Any:
+def get_queue(request: HttpRequest) -> Any:
     """How much waits, how fast it is done, and how much may wait before more is answered 429."""
     return queue_state()
 

@@ -75,7 +75,7 @@ def get_operation(request: HttpRequest, operation_id: UUID) -> Any:
 
 
 @router.patch("/operations/{operation_id}", operation_id="operations-change", response=OperationOut)
-def cancel(request: HttpRequest, operation_id: UUID, payload: OperationChange) -> Any:
+def end_operation(request: HttpRequest, operation_id: UUID, payload: OperationChange) -> Any:
     """End one that a worker does; a key needs `administer`. 409 for one that has ended or cannot stop."""
     return cancel_operation(_find(request, operation_id), actor=request_key(request))
 

@@ -91,13 +91,13 @@ class SourceRunDetails(OperationOut):
 
 
 @router.get(ALL, operation_id="sources-list", response=ListOf[SourceItem])
-def list_all(request: HttpRequest, collection: str) -> Any:
+def list_collection_sources(request: HttpRequest, collection: str) -> Any:
     """Every source of the collection, by name."""
     return {"items": list(list_sources(find_collection(request, collection)))}
 
 
 @router.post(ALL, operation_id="sources-create", response={201: SourceItem})
-def create(request: HttpRequest, collection: str, payload: SourceRequest) -> HttpResponse:
+def create_source(request: HttpRequest, collection: str, payload: SourceRequest) -> HttpResponse:
     """Set up a source. Nothing is connected to before its first sync."""
     target = find_collection(request, collection)
 
@@ -111,7 +111,7 @@ def create(request: HttpRequest, collection: str, payload: SourceRequest) -> Htt
 
 
 @router.post(f"{ONE}/sync", operation_id="sources-sync", response={202: OperationOut})
-def sync(request: HttpRequest, collection: str, source_id: int, payload: SourceRunRequest) -> HttpResponse:
+def start_sync(request: HttpRequest, collection: str, source_id: int, payload: SourceRunRequest) -> HttpResponse:
     """Let a worker sync; `/operations` lists and cancels. 409 while a sync of this source is under way."""
     target = find_collection(request, collection)
     row = _find(target, source_id)
@@ -124,7 +124,7 @@ def sync(request: HttpRequest, collection: str, source_id: int, payload: SourceR
 
 
 @router.get(f"{ONE}/runs/{{sync_id}}", operation_id="sources-run", response=SourceRunDetails)
-def read_run(request: HttpRequest, collection: str, source_id: int, sync_id: UUID) -> Any:
+def get_source_run(request: HttpRequest, collection: str, source_id: int, sync_id: UUID) -> Any:
     """One sync or preview, with what it changed."""
     target = find_collection(request, collection)
     run = find_run(target, sync_id)

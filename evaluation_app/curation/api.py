@@ -166,7 +166,7 @@ SETTINGS = "/collections/{collection}/evaluation"
     auth=BearerAuth(changes=Permission.READ),
     response=ImpactOut,
 )
-def tell_impact(request: HttpRequest, collection: str, payload: ImpactRequest) -> Any:
+def estimate_impact(request: HttpRequest, collection: str, payload: ImpactRequest) -> Any:
     """What a change would do to the golden questions, from retrieval alone. Changes nothing; a read key may ask."""
     target = find_collection(request, collection)
     golden_set = None if payload.set is None else find_own_set(target, payload.set)
@@ -204,14 +204,14 @@ def _propose(collection: Collection, payload: ImpactRequest, golden_set: GoldenS
 
 
 @router.get(SETTINGS, operation_id="evaluation-settings-get", response=EvaluationSettings)
-def get_settings(request: HttpRequest, collection: str) -> Any:
+def get_evaluation_settings(request: HttpRequest, collection: str) -> Any:
     """The promotion gate of a collection, and which share of its answers is scored while it serves."""
     target = find_collection(request, collection)
     return {"gate": find_gate(target), "sampling": sampling_of(target.name)}
 
 
 @router.patch(SETTINGS, operation_id="evaluation-settings-update", response=EvaluationSettings)
-def update_settings(request: HttpRequest, collection: str, payload: EvaluationChanges) -> Any:
+def update_evaluation_settings(request: HttpRequest, collection: str, payload: EvaluationChanges) -> Any:
     """Change one of them or both; a gate of null removes it.
 
     With a gate an index version serves only if the set's mean of the measure does not fall by more than the margin.
@@ -225,7 +225,7 @@ def update_settings(request: HttpRequest, collection: str, payload: EvaluationCh
             remove_gate(target, actor=key)
         if payload.sampling is not None:
             save_sampling(target, **payload.sampling.model_dump(), actor=key)
-    return get_settings(request, collection)
+    return get_evaluation_settings(request, collection)
 
 
 @router.get(

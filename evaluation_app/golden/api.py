@@ -163,7 +163,7 @@ def delete_question(request: HttpRequest, golden_set: str, question_id: int) -> 
 
 
 @router.post(SUGGESTIONS, operation_id="golden-suggestions-create", response={201: SuggestOut})
-def suggest(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> HttpResponse:
+def request_suggestions(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> HttpResponse:
     """Let a chat model write questions of documents. No run asks these suggestions before they are accepted."""
     key = request_key(request)
     result = find_visible(request, golden_set)
@@ -263,7 +263,7 @@ def find_visible(request: HttpRequest, name: str) -> GoldenSet:
 
 
 @router.get(SETS, operation_id="golden-sets-list", response=PageOf[GoldenSetOut])
-def list_sets(
+def list_golden_sets(
     request: HttpRequest,
     collection: str | None = None,
     limit: Limit = DEFAULT_LIMIT,
@@ -279,7 +279,7 @@ def list_sets(
 
 
 @router.post(SETS, operation_id="golden-sets-create", response={201: GoldenSetOut})
-def create_set(request: HttpRequest, payload: GoldenSetRequest) -> HttpResponse:
+def create_golden_set(request: HttpRequest, payload: GoldenSetRequest) -> HttpResponse:
     """Make an empty set over a collection. 409 when the name is taken."""
     key = request_key(request)
     check_collection_scope(key, payload.collection)
@@ -291,12 +291,12 @@ def create_set(request: HttpRequest, payload: GoldenSetRequest) -> HttpResponse:
 
 
 @router.get(SET, operation_id="golden-sets-get", response=GoldenSetOut)
-def get_set(request: HttpRequest, golden_set: str) -> Any:
+def get_golden_set(request: HttpRequest, golden_set: str) -> Any:
     return find_visible(request, golden_set)
 
 
 @router.patch(SET, operation_id="golden-sets-update", response=GoldenSetOut)
-def update_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges) -> Any:
+def update_golden_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges) -> Any:
     """Rename or describe a set, or state its rubrics and by what its runs are compared; none makes a version. 409 for a
     taken name. version: let it hold what it held then, as a new version."""
     result = find_visible(request, golden_set)
@@ -315,13 +315,13 @@ def update_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges)
 
 
 @router.delete(SET, operation_id="golden-sets-delete", response=GoldenSetDeleted)
-def delete_set(request: HttpRequest, golden_set: str) -> Any:
+def delete_golden_set(request: HttpRequest, golden_set: str) -> Any:
     """Delete a set with its questions and versions. Evaluation runs stay."""
     return sets.delete_set(find_visible(request, golden_set), actor=request_key(request))
 
 
 @router.get(f"{SET}/versions", operation_id="golden-versions-list", response=PageOf[VersionOut])
-def list_versions(
+def list_golden_versions(
     request: HttpRequest, golden_set: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR
 ) -> Any:
     """The versions that are kept, newest first."""
@@ -330,7 +330,7 @@ def list_versions(
 
 
 @router.get(f"{SET}/versions/{{version}}", operation_id="golden-versions-get", response=VersionDetail)
-def get_version(request: HttpRequest, golden_set: str, version: int, since: int | None = None) -> Any:
+def get_golden_version(request: HttpRequest, golden_set: str, version: int, since: int | None = None) -> Any:
     """One version with the questions that it held, and what changed from the version `since` to it, question by
     question and field by field."""
     result = find_visible(request, golden_set)

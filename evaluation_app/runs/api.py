@@ -42,7 +42,7 @@ State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
 @router.post(ALL, operation_id="evaluation-runs-create", response={202: EvaluationRunOut})
-def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpResponse:
+def create_evaluation_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpResponse:
     """Ask every question of a golden set by one plan, in the background. Plan fields are those of a search.
 
     409 for a set without questions; 422 for a plan, settings or thresholds that this run cannot have.
@@ -72,7 +72,7 @@ def create_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpRespo
 
 
 @router.get(ALL, operation_id="evaluation-runs-list", response=PageOf[EvaluationRunOut])
-def list_runs(
+def list_evaluation_runs(
     request: HttpRequest,
     golden_set: str | None = None,
     collection: str | None = None,
@@ -89,7 +89,7 @@ def list_runs(
 
 
 @router.get(ONE, operation_id="evaluation-runs-get", response=EvaluationRunDetail)
-def get_run(
+def get_evaluation_run(
     request: HttpRequest,
     run_id: UUID,
     anchored: bool = param.Query(False, description="with the scores that people's labels correct"),
@@ -106,7 +106,7 @@ def get_run(
     response=PageOf[EvaluationItemOut],
     openapi_extra=also_as("application/jsonl"),
 )
-def list_results(
+def list_evaluation_results(
     request: HttpRequest,
     run_id: UUID,
     query: Query[ResultQuery],
@@ -135,7 +135,7 @@ def list_results(
 
 
 @router.patch(ONE, operation_id="evaluation-runs-change", response={frozenset({200, 202}): EvaluationRunOut})
-def change_run(request: HttpRequest, run_id: UUID, payload: EvaluationRunChange) -> Any:
+def change_evaluation_run(request: HttpRequest, run_id: UUID, payload: EvaluationRunChange) -> Any:
     """cancelled: end a run after the question that it is at; what it found stays. 409 when it has ended.
 
     queued (202): go on with a run that was cancelled or stopped; with only_failed ask those questions again that
@@ -148,7 +148,7 @@ def change_run(request: HttpRequest, run_id: UUID, payload: EvaluationRunChange)
 
 
 @router.delete(ONE, operation_id="evaluation-runs-delete", response=RowsDeleted)
-def delete_run(request: HttpRequest, run_id: UUID) -> Any:
+def delete_evaluation_run(request: HttpRequest, run_id: UUID) -> Any:
     """With its results. The stored runs of its questions stay. 409 while it is under way."""
     lifecycle.delete_run(_find(request, run_id), request_key(request))
     return {"deleted": 1}

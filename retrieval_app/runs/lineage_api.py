@@ -93,7 +93,7 @@ class NeverRetrievedPage(Schema):
 @unretrieved_router.get(
     "/collections/{collection}/never-retrieved", operation_id="collections-never-retrieved", response=NeverRetrievedPage
 )
-def unretrieved_documents(
+def list_unretrieved_documents(
     request: HttpRequest,
     collection: str,
     days: Annotated[int, between(1, DAYS_MAX)] = param.Query(USUAL_DAYS, description="how far back is looked"),

@@ -59,7 +59,7 @@ def get_revision(request: HttpRequest, collection: str, number: int, doc_id: Doc
 
 
 @router.get(f"{REVISIONS}/{{int:number}}/diff", operation_id="revisions-diff", response=DifferenceAnswer)
-def compare(
+def diff_revisions(
     request: HttpRequest,
     collection: str,
     number: int,
