@@ -245,6 +245,28 @@ def test_xlsx_shows_percentages_as_such_and_times_in_whole_seconds() -> None:
     )
 
 
+def test_xlsx_keeps_raised_and_lowered_signs_of_a_cell_apart() -> None:
+    """Unless another cell has the same text without them."""
+    buffer = io.BytesIO()
+    book = xlsxwriter.Workbook(buffer, {"in_memory": True})
+    sheet = book.add_worksheet("S")
+    up, down = book.add_format({"font_script": 1}), book.add_format({"font_script": 2})
+    sheet.write_row(0, 0, ["Name", "Value"])
+    sheet.write_rich_string(1, 0, "Area in m", up, "2")
+    sheet.write_rich_string(1, 1, "3·10", up, "-3", " to 5·10", up, "4")
+    sheet.write_rich_string(2, 0, "CO", down, "2", " of 1990", up, "1")
+    sheet.write_rich_string(3, 0, "Row 10", up, "2", " of it")
+    sheet.write_string(4, 0, "Row 102 of it")
+    book.close()
+    rows = parse(buffer.getvalue(), "a.xlsx").text.splitlines()[4:]
+    assert rows == [
+        "| Area in m² | 3·10⁻³ to 5·10⁴ |",
+        "| CO2 of 1990 1 |  |",
+        "| Row 102 of it |  |",
+        "| Row 102 of it |  |",
+    ]
+
+
 def test_odt_keeps_headings_numbers_tables_and_notes() -> None:
     data = builders.make_odt(
         '<office:text><text:h text:outline-level="1">Top</text:h><text:p>Some<text:s text:c="2"/>text<text:note>'

@@ -23,7 +23,8 @@ from ragd.readers.office.grids import is_value, lay_grid
 from ragd.readers.office.ooxml import Parts, main_part, read_core_properties, related, relationships
 from ragd.readers.office.opendocument import check_not_encrypted, read_properties
 from ragd.readers.office.word import drawn_lines
-from ragd.readers.text.markup import heading, squeeze
+from ragd.readers.office.wordbody import SCRIPTS
+from ragd.readers.text.markup import LEVEL, heading, squeeze, write_scripts
 from ragd.readers.text.spans import read_span
 from ragd.readers.text.xmlstream import Attributes, collect_text, elements, stream_xml
 from ragd.readers.types import ParseError, SheetLines, Source
@@ -47,14 +48,16 @@ Cell = tuple[int, int]
 class SheetFacts:
     """percents: cells that show percentages. formulas: of cells without a value, "" where another cell states it.
 
-    links: the address of a cell's link. merges: first and last cell of merged ones, of ODS. hidden_rows,
-    hidden_columns: how many, of rows those with a cell.
+    links: the address of a cell's link. merges: first and last cell of merged ones, of ODS. scripts: cells' text with
+    raised and lowered signs as it is written in one line, by the text without. hidden_rows, hidden_columns: how many,
+    of rows those with a cell.
     """
 
     percents: set[Cell] = field(default_factory=set)
     formulas: dict[Cell, str] = field(default_factory=dict)
     links: dict[Cell, str] = field(default_factory=dict)
     merges: list[tuple[Cell, Cell]] = field(default_factory=list)
+    scripts: Mapping[str, str] = field(default_factory=dict)
     hidden_rows: int = 0
     hidden_columns: int = 0
 
@@ -121,6 +124,53 @@ class _Reading:
             self._formula = (self._formula or "") + piece
         elif self._inside in ("v", "t") and piece.strip():
             self._has_value = True
+
+
+def read_scripts(package: Parts, workbook: str, sheets: Iterable[str]) -> dict[str, str]:
+    """Text with raised or lowered signs as it is written in one line, by the text that calamine gives for it.
+
+    A text that stands in one cell with such signs and in another one without is left out. Raises ParseError.
+    """
+    written: dict[str, set[str]] = {}
+    for part in [*related(package, workbook, "sharedStrings"), *sheets]:
+        if b"vertAlign" in (data := package.read(part)):
+            reading = _ScriptReading(written)
+            stream_xml(data, reading.start, reading.end, reading.text)
+    return {plain: min(texts) for plain, texts in written.items() if len(texts) == 1 and plain not in texts}
+
+
+class _ScriptReading:
+    """Handlers for stream_xml over shared strings or a sheet; written: plain text -> how its cells write it."""
+
+    def __init__(self, written: dict[str, set[str]]) -> None:
+        self._written = written
+        self._inside = self._sign = self._plain = self._marked = ""
+        self._is_spoken = False
+
+    def start(self, name: str, attributes: Attributes) -> None:
+        self._inside = name
+        if name in ("si", "is"):
+            self._plain = self._marked = ""
+        elif name == "r":
+            self._sign = ""
+        elif name == "vertAlign":
+            self._sign = SCRIPTS.get(attributes.get("val", ""), "")
+        elif name == "rPh":
+            self._is_spoken = True
+
+    def end(self, name: str) -> None:
+        self._inside = ""
+        if name in ("si", "is"):
+            self._written.setdefault(self._plain, set()).add(write_scripts(self._marked))
+        elif name == "r":
+            self._sign = ""
+        elif name == "rPh":
+            self._is_spoken = False
+
+    def text(self, piece: str) -> None:
+        if self._inside == "t" and not self._is_spoken:
+            self._plain += piece
+            self._marked += f"{self._sign}{piece}{LEVEL}" if self._sign else piece
 
 
 def read_ods_facts(package: Parts) -> dict[str, SheetFacts]:
@@ -291,6 +341,8 @@ def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: Be
         return
     start, facts = sheet.start or (0, 0), beside.facts
     _show_percents(rows, start, facts.percents)
+    if facts.scripts:
+        rows = [[facts.scripts.get(value, value) if isinstance(value, str) else value for value in row] for row in rows]
     rows, start = _show_formulas(rows, start, facts.formulas)
     lines, places = lay_grid(rows, name, show, start, merges)
     further = [*beside.lines, *_link_lines(rows, start, facts.links)]
@@ -396,9 +448,11 @@ def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, Beside]:
     """Comments, text boxes and percentages by sheet name. Damage there costs only them."""
     result: dict[str, Beside] = {}
     try:
-        styles = percent_styles(package, main_part(package, MAIN))
-        for name, part in _sheet_parts(package).items():
-            result[name] = Beside(_beside_sheet(package, part), read_facts(package, part, styles))
+        workbook, parts = main_part(package, MAIN), _sheet_parts(package)
+        styles, scripts = percent_styles(package, workbook), read_scripts(package, workbook, parts.values())
+        for name, part in parts.items():
+            facts = replace(read_facts(package, part, styles), scripts=scripts)
+            result[name] = Beside(_beside_sheet(package, part), facts)
     except ParseError as error:
         if error.kind in ("bomb", "encrypted"):
             raise
