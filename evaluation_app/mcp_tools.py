@@ -46,7 +46,7 @@ class ResultsArguments(RunArguments):
 
 
 def list_sets(request: HttpRequest, arguments: SetsArguments) -> Any:
-    return api.list_sets(request, **arguments.dict())
+    return api.list_golden_sets(request, **arguments.dict())
 
 
 def suggest_question(request: HttpRequest, arguments: SuggestionArguments) -> QuestionState:
@@ -57,16 +57,16 @@ def suggest_question(request: HttpRequest, arguments: SuggestionArguments) -> Qu
 
 
 def create_run(request: HttpRequest, arguments: EvaluationRunRequest) -> Any:
-    return runs.create_run(request, arguments)
+    return runs.create_evaluation_run(request, arguments)
 
 
 def get_run(request: HttpRequest, arguments: RunArguments) -> Any:
-    return runs.get_run(request, arguments.run_id, anchored=False)
+    return runs.get_evaluation_run(request, arguments.run_id, anchored=False)
 
 
 def list_results(request: HttpRequest, arguments: ResultsArguments) -> Any:
     query = ResultQuery(mode=arguments.mode, outcome=arguments.outcome, content=False)
-    return runs.list_results(request, arguments.run_id, query, arguments.limit, arguments.cursor)
+    return runs.list_evaluation_results(request, arguments.run_id, query, arguments.limit, arguments.cursor)
 
 
 TOOLS = (
