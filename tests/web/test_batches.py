@@ -84,37 +84,3 @@ def test_retry_and_cancel_of_all(visitor: Client, make_batch: Callable[..., Any]
     assert tone == "good" and message.startswith("2 jobs")
     assert tones(visitor.post("/collections/nature/uploads/", {"do": "cancel"}, follow=True)) == ["good"]
     assert set(batch.jobs.values_list("state", flat=True)) == {"cancelled"}
-
-
-def test_a_job_shows_its_stages(visitor: Client, make_batch: Callable[..., Any]) -> None:
-    job = make_batch("running").jobs.get()
-    job.stages = [
-        {"stage": "parse", "state": "succeeded", "done": 2_500_000, "total": 2_500_000, "unit": "bytes", "ms": 1234.0,
-         "rate": 2_000_000.0, "started_at": None, "error": ""},
-        {"stage": "embed", "state": "running", "done": 40, "total": 100, "unit": "chunks", "ms": 4000.0, "rate": 10.0,
-         "started_at": None, "error": ""},
-    ]  # fmt: skip
-    job.save()
-    html = text(visitor.get(f"/collections/nature/uploads/files/{job.pk}/"))
-    for words in ("2.5 MB", "2.0 MB/s", "40 of 100 chunks", "10/s", "6 s", 'max="100" value="40"'):
-        assert words in html
-    assert html.count("Pending</span>") == 2
-    listed = text(visitor.get("/collections/nature/uploads/?state=all"))
-    assert "parse: succeeded, 1.23 s; chunk: pending; embed: running 40 %, 4.00 s; store: pending" in listed
-
-
-def test_a_waiting_job_says_what_it_waits_for(visitor: Client, make_batch: Callable[..., Any]) -> None:
-    first, second = make_batch("queued", "queued").jobs.order_by("sent_at")
-    assert "0 jobs" not in text(visitor.get(f"/collections/nature/uploads/files/{first.pk}/"))
-    assert "1 job ahead" in text(visitor.get(f"/collections/nature/uploads/files/{second.pk}/"))
-    type(first).objects.update(error_type="waiting_for_endpoint", error="it answered 503")
-    waiting = visitor.get(f"/collections/nature/uploads/files/{first.pk}/")
-    assert has(waiting, ".state[data-state=queued] + .muted") and "it answered 503" in text(waiting)
-
-
-def test_a_quarantined_job_is_told_apart_and_can_be_tried(visitor: Client, make_batch: Callable[..., Any]) -> None:
-    job = make_batch("quarantined").jobs.get()
-    html = text(visitor.get(f"/collections/nature/uploads/files/{job.pk}/"))
-    assert "Quarantined" in html and 'data-tone="bad"' in html and 'value="retry"' in html
-    assert "0.md" in text(visitor.get("/collections/nature/uploads/?state=quarantined"))
-    assert "1 failed" in text(visitor.get("/collections/"))

@@ -12,19 +12,6 @@ from django.test import Client
 from tests.web.pages import attribute, has, text, texts, toasts
 
 
-def test_the_list_leads_to_making_one(visitor: Client) -> None:
-    html = text(visitor.get("/collections/"))
-    assert "empty-state" in html
-    assert 'href="/collections/?view=new"' in html
-
-
-def test_the_list_says_what_is_in_each(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill("nature", 2)
-    html = text(visitor.get("/collections/"))
-    assert 'href="/collections/nature/"' in html
-    assert "Ready" in html
-
-
 def test_a_collection_is_made(visitor: Client) -> None:
     from collections_app.models import Collection
 
@@ -112,19 +99,6 @@ def test_a_policy_that_was_tried_is_that_of_new_documents(visitor: Client, fill:
     assert attribute(rebuild, "#change [name=target_tokens]", "value") == "60"
 
 
-def test_the_tabs_of_a_collection_are_those_of_the_reader(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill("nature", 1)
-    settings = visitor.get("/collections/nature/settings/")
-    labels = [label.partition(" ")[0] for label in texts(settings, ".tabs a")]
-    assert labels == ["Documents", "Index", "Playground", "Content", "Settings"]
-    assert texts(settings, ".tabs [aria-current]") == ["Settings"]
-    assert texts(settings, ".subtabs [aria-current]") == ["Settings"]
-    assert not has(visitor.get("/collections/nature/playground/"), ".subtabs")
-    jobs = visitor.get("/collections/nature/uploads/")
-    assert attribute(jobs, ".tabs [aria-current]", "aria-current") == "true"
-    assert attribute(jobs, ".subtabs [aria-current]", "href") == "/collections/nature/uploads/"
-
-
 def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.models import Collection
 
@@ -143,15 +117,6 @@ def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: 
     assert f'Chunks</th><td class="num">{chunks}</td><td class="num">0</td>' in proof
 
 
-def test_statistics_count_and_draw(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill("nature", 3)
-    html = text(visitor.get("/collections/nature/?show=statistics"))
-    assert 'aria-label="Chunks by their number of words"' in html
-    assert "20,000 chunks" in html
-    fill("empty", 0)
-    assert not has(visitor.get("/collections/empty/?show=statistics"), "svg.histogram")
-
-
 def test_chunk_lengths_are_counted_in_bins(fill: Callable[..., Any]) -> None:
     from collections_app.collections.services import count_chunk_lengths
     from collections_app.models import Chunk
@@ -164,9 +129,3 @@ def test_chunk_lengths_are_counted_in_bins(fill: Callable[..., Any]) -> None:
     assert found.highest == max(lengths)
     assert [count for _, _, count in found.rows] == [count for count in found.counts if count]
     assert count_chunk_lengths(fill("empty", 0)) is None
-
-
-def test_the_switcher_lists_collections(visitor: Client, fill: Callable[..., Any]) -> None:
-    assert not has(visitor.get("/collection-switcher/"), "a[href^='/collections/'][href$='nature/']")
-    fill("nature", 0)
-    assert 'href="/collections/nature/"' in text(visitor.get("/collection-switcher/"))

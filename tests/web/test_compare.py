@@ -9,7 +9,7 @@ from django.test import Client
 
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import make_run
-from tests.web.pages import is_empty, text_of
+from tests.web.pages import text_of
 
 
 @pytest.fixture
@@ -57,46 +57,9 @@ def test_filters_choose_questions_and_htmx_gets_the_part_alone(visitor: Client, 
     assert odd.status_code == 200 and odd.context["show"] == "moved" and odd.context["measure"] == ""
 
 
-def test_three_runs_have_a_matrix_and_any_may_be_held_against_the_base(visitor: Client, runs: tuple[Any, Any]) -> None:
-    third = make_run([{"recall@10": 1.0}] * 8, name="third")
-    response = visitor.get(address(*runs, third, against=str(third.pk)))
-    assert response.context["letter"] == "C" and "All runs" in text_of(response)
-    assert [change.change.verdict for change in response.context["changes"]] == ["same"]
-
-
-def test_one_question_stands_beside_itself_with_what_changed(visitor: Client, runs: tuple[Any, Any]) -> None:
-    response = visitor.get(address(*runs).replace("?", "?view=question&position=1&"))
-    page = response.content.decode()
-    assert "<del>blue </del>" in page and "<ins>grey </ins>" in page
-    assert "not in A" in page and "−1.000" in page and 'rel="next"' in page
-    assert visitor.get(address(*runs).replace("?", "?view=question&position=99&")).status_code == 404
-    assert visitor.get("/evaluation/compare/?view=question&position=1").status_code == 404
-
-
-def test_runs_of_other_questions_are_refused_and_the_choice_is_shown(visitor: Client, runs: tuple[Any, Any]) -> None:
-    newer = make_run([{}], set_version=2, set_digest="e" * 64)
-    response = visitor.get(address(runs[0], newer))
-    page = text_of(response)
-    assert response.status_code == 409 and "version 1" in page and "whose questions differ" in page
-    assert [version.version for version in response.context["versions"]] == [2, 1]
-
-
 def test_the_choice_of_runs(visitor: Client, runs: tuple[Any, Any]) -> None:
     response = visitor.get("/evaluation/compare/")
     assert response.status_code == 200 and "birds, version 1" in text_of(response)
     assert visitor.get("/evaluation/compare/?set=no%20such").status_code == 404
     assert visitor.get("/evaluation/compare/?base=nonsense").status_code == 404
     assert visitor.get(f"/evaluation/compare/?base={runs[0].pk}&other={runs[0].pk}").status_code == 200
-
-
-def test_without_runs_the_page_says_what_to_do(visitor: Client) -> None:
-    assert is_empty(visitor.get("/evaluation/compare/"))
-    assert is_empty(visitor.get("/evaluation/experiments/"))
-    assert is_empty(visitor.get("/evaluation/experiments/?view=new"))
-
-
-def test_runs_of_experiments_are_offered_on_request(visitor: Client, runs: tuple[Any, Any]) -> None:
-    make_run([{"recall@10": 1.0}] * 8, name="k 7", purpose="experiment")
-    shown = visitor.get("/evaluation/compare/")
-    assert "1 run of experiments" in text_of(shown) and "k 7" not in text_of(shown)
-    assert "k 7" in text_of(visitor.get("/evaluation/compare/?experiments=on"))

@@ -13,7 +13,7 @@ from django.test import Client
 from collections_app.documents.edits import edit_document
 from collections_app.documents.services import get_document, ingest_text
 from collections_app.models import Document, DocumentRevision
-from tests.web.pages import attribute, has, text, texts, tones
+from tests.web.pages import attribute, has, text, tones
 
 pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
@@ -44,19 +44,6 @@ def revised(nature: Any) -> Any:
     ingest_text(nature, WHALES, "# Whales\n\nThe blue whale is the largest animal. It eats fish.", title="Whales")
     edit_document(nature, WHALES, {"tags": ["sea", "<b>"]})
     return nature
-
-
-def test_archived_documents_are_hidden_until_they_are_asked_for(visitor: Client, nature: Any) -> None:
-    visitor.post(CHANGE, {"action": "archive", "doc_id": [WHALES]})
-    html = text(visitor.get(TABLE))
-    assert sorted(listed(html)) == ["rivers.md", "trees.md"]
-    assert 'Archived</span><span class="tally">1<' in html
-    assert listed(text(visitor.get(f"{TABLE}?state=archived"))) == [WHALES]
-    page = text(visitor.get(f"{TABLE}documents/{WHALES}/"))
-    assert 'value="unarchive"' in page
-    assert 'value="reindex"' not in page
-    visitor.post(CHANGE, {"action": "unarchive", "doc_id": [WHALES]})
-    assert get_document(nature, WHALES).enabled
 
 
 def test_filters_have_counts_and_stand_in_the_address(visitor: Client, nature: Any) -> None:
@@ -128,14 +115,6 @@ def test_a_filter_is_completed_from_its_own_collection(visitor: Client, fill: Ca
     assert offered("", field="b-filter", **{"b-filter": "titl"}) == ["title"]
 
 
-def test_deleting_asks_with_all_that_goes(visitor: Client, revised: Any) -> None:
-    html = text(visitor.post(CHANGE, {"action": "delete", "doc_id": [WHALES, "trees.md"]}))
-    assert 'data-action="delete" data-documents="2" data-revisions="2"' in html
-    assert tones(visitor.post(CHANGE, hidden(html), follow=True)) == ["good"]
-    assert list(Document.objects.values_list("doc_id", flat=True)) == ["rivers.md"]
-    assert not DocumentRevision.objects.exists()
-
-
 def test_tags_and_metadata_of_many(visitor: Client, nature: Any) -> None:
     edit_document(nature, "trees.md", {"state": "archived"})
     chosen = {"action": "label", "doc_id": [WHALES, "rivers.md", "trees.md"]}
@@ -188,28 +167,6 @@ def test_one_document_is_edited_by_its_form(visitor: Client, nature: Any) -> Non
     assert not has(visitor.get(address), "#id_title")
 
 
-def test_the_revisions_of_a_document_are_listed(visitor: Client, revised: Any) -> None:
-    html = text(visitor.get(f"{TABLE}documents/{WHALES}/?view=history"))
-    assert re.findall(r'<th scope="row" class="num"><a [^>]+>(\d+)</a>', html) == ["3", "2", "1"]
-    assert "Edit <span" in html
-    assert "Text <span" in html
-    assert ">Created<" in html
-    assert len(texts(visitor.get(f"{TABLE}documents/trees.md/?view=history"), "tbody tr")) == 1
-    assert visitor.get(f"{TABLE}documents/none.md/?view=history").status_code == 404
-
-
-def test_a_difference_is_marked_word_by_word(visitor: Client, revised: Any) -> None:
-    html = text(visitor.get(f"{TABLE}documents/{WHALES}/?view=difference&before=1&after=3"))
-    assert "<del>krill." in html
-    assert "<ins>fish." in html
-    assert "removed</span>" in html
-    assert "&lt;b&gt;" in html
-    assert "<b>" not in html
-    assert not has(visitor.get(f"{TABLE}documents/{WHALES}/?view=difference&before=2&after=3"), "article.change")
-    gone = visitor.get(f"{TABLE}documents/{WHALES}/?view=difference&before=1&after=9")
-    assert gone.status_code == 404
-
-
 def test_a_revision_is_read_and_brought_back(visitor: Client, revised: Any) -> None:
     html = text(visitor.get(f"{TABLE}documents/{WHALES}/?view=revision&number=1&start=10&end=30"))
     assert 'data-cited-revision="1"' in html
@@ -225,12 +182,6 @@ def test_a_revision_is_read_and_brought_back(visitor: Client, revised: Any) -> N
     edit_document(revised, WHALES, {"state": "archived"})
     assert tones(visitor.post(f"{TABLE}documents/{WHALES}/?view=rollback&number=1", follow=True)) == ["bad"]
     assert get_document(revised, WHALES).revision == 4
-
-
-def test_another_policy_is_told_before_a_rollback(visitor: Client, revised: Any) -> None:
-    edit_document(revised, WHALES, {"chunk_policy": {"target_tokens": 5, "overlap_tokens": 0}})
-    html = text(visitor.get(f"{TABLE}documents/{WHALES}/?view=rollback&number=1"))
-    assert "target tokens 5 (was 16)" in html
 
 
 def test_a_citation_opens_the_revision_it_was_cited_from(visitor: Client, nature: Any, ask: Callable[..., Any]) -> None:

@@ -10,12 +10,7 @@ import pytest
 from ragd_site.operations.branding import find_shades
 
 ROOT = Path(__file__).resolve().parents[2]
-TEMPLATES = sorted((ROOT / "templates").rglob("*.html"))
-CODE = sorted(
-    path for app in ("collections_app", "retrieval_app", "evaluation_app") for path in (ROOT / app).rglob("*.py")
-)
 TOKENS = (ROOT / "static" / "css" / "tokens.css").read_text()
-STYLES = [path for path in sorted((ROOT / "static" / "css").glob("*.css")) if path.name != "tokens.css"]
 GROUNDS = ("ground", "surface", "sunken", "raised", "hover")
 
 
@@ -51,39 +46,3 @@ def test_text_has_contrast_on_every_ground(theme: int, accent: str) -> None:
         assert contrast(known["text"][theme], known[mark][theme]) >= 4.5, mark
     assert contrast(known["accent-strong"][theme], known["accent-soft"][theme]) >= 4.5
     assert contrast(known["on-accent"][theme], known["accent"][theme]) >= 4.5
-
-
-@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_controls_have_contrast(theme: int) -> None:
-    known = colours()
-    for ground in GROUNDS:
-        assert contrast(known["line-strong"][theme], known[ground][theme]) >= 3, ground
-
-
-def test_colours_and_sizes_are_named_in_one_file() -> None:
-    for path in STYLES:
-        css = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
-        css = css.replace("#fff", "").replace("#000", "").replace("rgb(0 0 0 / 0.4)", "")  # print and the backdrop
-        if path.name != "admin.css":
-            assert not re.findall(r"#[0-9a-f]{3,8}\b|rgb\(", css), path.name
-        used = set(re.findall(r"var\(--([\w-]+)\)", css))
-        assert not used - set(re.findall(r"--([\w-]+):", TOKENS + path.read_text())), path.name
-
-
-def test_every_icon_is_in_the_sprite_and_used() -> None:
-    sprite = (ROOT / "templates" / "components" / "sprite.html").read_text()
-    known = set(re.findall(r'<symbol id="i-([\w-]+)"', sprite))
-    texts = [path.read_text() for path in TEMPLATES]
-    named = {name for text in texts for name in re.findall(r'{% icon "([\w-]+)"', text)}
-    code = "".join(path.read_text() for path in CODE) + (ROOT / "static" / "js" / "ragd.js").read_text()
-    assert named <= known
-    assert {name for name in known - named if f'"{name}"' not in code and f'"#i-{name}"' not in code} == set()
-
-
-def test_templates_hold_no_script_style_or_foreign_address() -> None:
-    for path in TEMPLATES:
-        html = path.read_text()
-        assert not re.search(r"<script(?![^>]*\bsrc=)|<style|\sstyle=|\son[a-z]+=", html), path
-        assert not re.search(r"""(?:href|src|action)=["'](?:https?:)?//""", html), path
-    for path in [*STYLES, ROOT / "static" / "js" / "ragd.js"]:
-        assert not re.search(r"https?://|@import", path.read_text()), path

@@ -17,7 +17,6 @@ from collections_app.collections.services import create_collection
 from collections_app.http.page_requests import collection_titles
 from collections_app.models import Chunk, Collection, Document, RoleGrant
 from evaluation_app.models import GoldenSet
-from ragd.readers.types import COPYING_RESTRICTED
 from tests.web.pages import attribute, has, texts, wrong_fields
 
 pytestmark = pytest.mark.django_db
@@ -102,46 +101,3 @@ def test_a_document_is_renamed_from_its_page_and_from_the_list(visitor: Client, 
     assert wrong_fields(visitor.post(RENAME, sent | {"title": "x" * 501, "expected_revision": "2"})) == ["title"]
     visitor.post(RENAME, {"title": "", "expected_revision": "2"})
     assert texts(visitor.get(document), "h1") == ["whales.md"]
-
-
-def test_an_archived_document_keeps_its_name(visitor: Client, park: Collection) -> None:
-    visitor.post(f"{LIST}?view=change", {"action": "archive", "doc_id": ["whales.md"]})
-    assert not has(visitor.get("/collections/nature/documents/whales.md/"), "a[href*='view=rename']")
-    assert not has(visitor.get(RENAME), "[name=title]")
-    assert visitor.post(RENAME, {"title": "Mine", "expected_revision": "1"}).status_code == 409
-
-
-def test_lists_say_what_kind_of_file_it_is(visitor: Client, park: Collection) -> None:
-    rows = Document.objects.filter(collection=park)
-    assert texts(visitor.get(LIST), "tbody .source-cell .file-kind") == ["Text", "Text"]
-    for media_type, symbol, word in (
-        ("application/vnd.openxmlformats-officedocument.wordprocessingml.document", "#i-file-text", "Word"),
-        ("text/csv; charset=utf-8", "#i-file-sheet", "CSV"),
-        ("application/vnd.ms-excel", "#i-file-sheet", "Excel 97"),
-        ("application/pdf", "#i-file-pdf", "PDF"),
-        ("message/rfc822", "#i-file-mail", "E-mail"),
-        ("application/x-own", "#i-file", "application/x-own"),
-    ):
-        rows.update(media_type=media_type)
-        page = visitor.get(LIST)
-        assert texts(page, "tbody .source-cell .file-kind") == [word, word]
-        assert attribute(page, "tbody .file-kind use", "href") == symbol
-        assert has(visitor.get("/collections/nature/"), f"#i-{symbol.removeprefix('#i-')}")
-
-
-def test_a_file_that_must_not_be_copied_says_so_on_its_page(visitor: Client, park: Collection) -> None:
-    page = "/collections/nature/documents/whales.md/"
-    assert not has(visitor.get(page), ".facts .chip[data-tone=watch]")
-    Document.objects.filter(doc_id="whales.md").update(warnings=[COPYING_RESTRICTED])
-    assert len(texts(visitor.get(page), ".facts .chip[data-tone=watch]")) == 1
-
-
-def test_languages_have_their_proper_names(visitor: Client, park: Collection) -> None:
-    for address in ("/collections/?view=new", "/collections/nature/index-versions/"):
-        page = visitor.get(address)
-        named = {code: texts(page, f"#id_language option[value={code}]") for code in ("auto", "english", "simple")}
-        assert named == {"auto": ["By document"], "english": ["English"], "simple": ["No stemming"]}
-    Collection.objects.filter(pk=park.pk).update(language="german")
-    assert "German" in texts(visitor.get("/collections/nature/settings/"), ".facts-list dd")
-    visitor.cookies["django_language"] = "de"
-    assert texts(visitor.get("/collections/?view=new"), "#id_language option[value=german]") == ["Deutsch"]

@@ -11,7 +11,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from tests.web.pages import attribute, has, is_empty, text, toasts, tones
+from tests.web.pages import is_empty, text, toasts, tones
 
 pytestmark = pytest.mark.usefixtures("bound")
 
@@ -40,19 +40,6 @@ def test_the_table_is_filtered_and_sorted_by_its_address(visitor: Client, fill: 
     assert is_empty(visitor.get(base + "?q=nothing"))
 
 
-def test_a_wrong_address_of_the_table_is_forgiven(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
-    html = text(visitor.get("/collections/nature/?sort=;drop&page=99&enabled=perhaps"))
-    assert len(listed(html)) == 3
-
-
-def test_an_empty_collection_says_what_to_do(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=0)
-    html = text(visitor.get("/collections/nature/"))
-    assert "empty-state" in html
-    assert "/collections/nature/upload/" in html
-
-
 def test_many_files_are_uploaded_with_one_result_each(
     visitor: Client, fill: Callable[..., Any], django_capture_on_commit_callbacks: Any
 ) -> None:
@@ -75,34 +62,12 @@ def test_many_files_are_uploaded_with_one_result_each(
     assert (one.tags, one.metadata["n"]) == (["a", "b"], 1)
 
 
-def test_a_script_gets_the_lines_alone(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=0)
-    part = {"HX-Request": "true", "HX-Target": "upload-results"}
-    files = [SimpleUploadedFile("one.md", b"# One\n\nThe first document.")]
-    html = text(visitor.post("/collections/nature/upload/", {"uploads": files}, headers=part))
-    assert html.startswith("<li id=")
-    assert "<html" not in html
-    files = [SimpleUploadedFile("one.md", b"text")]
-    response = visitor.post("/collections/nature/upload/", {"uploads": files, "metadata": "[1]"}, headers=part)
-    assert response.status_code == 200
-    assert "this must be a JSON object" in text(response)
-
-
 def test_an_upload_without_files_says_so(visitor: Client, fill: Callable[..., Any]) -> None:
     fill(documents=0)
     response = visitor.post("/collections/nature/upload/", {"tags": "kept, tags"})
     assert response.status_code == 422
     assert "choose at least one file" in text(response)
     assert 'value="kept, tags"' in text(response)
-
-
-def test_a_file_over_the_limit_is_refused_with_the_limit(
-    visitor: Client, fill: Callable[..., Any], settings: Any
-) -> None:
-    settings.RAGD_MAX_DOCUMENT_MB = 1
-    fill(documents=0)
-    big = SimpleUploadedFile("big.txt", b"a " * 600_000)
-    assert "at most 1 MB are taken" in text(visitor.post("/collections/nature/upload/", {"uploads": [big]}))
 
 
 def test_a_text_is_pasted(visitor: Client, fill: Callable[..., Any]) -> None:
@@ -169,17 +134,6 @@ def test_a_place_that_makes_no_sense_marks_nothing(visitor: Client, fill: Callab
     assert 'id="cited"' not in text(response)
 
 
-def test_a_citation_of_an_older_revision_says_so(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.documents.services import ingest_text
-
-    collection = fill(documents=1)
-    collection.retention = {"revisions": 0}  # else it opens the revision that it is from
-    ingest_text(collection, "whales.md", "Whales, written anew at some length.")
-    address = "/collections/nature/documents/whales.md/?start=0&end=6&revision="
-    assert attribute(visitor.get(f"{address}1"), ".banner", "data-cited-revision") == "1"
-    assert not has(visitor.get(f"{address}2"), "[data-cited-revision]")
-
-
 def test_a_long_document_is_read_in_parts(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.documents.reading_views import CHUNKS_PER_PAGE
     from collections_app.documents.services import ingest_text
@@ -205,19 +159,6 @@ def test_a_long_document_is_read_in_parts(visitor: Client, fill: Callable[..., A
     assert f'id="chunk-{last}"' in text(visitor.get(f"{address}?page=999"))
 
 
-def test_a_chunk_has_an_address_of_its_own(visitor: Client, fill: Callable[..., Any]) -> None:
-    document = fill().documents.get(doc_id="whales.md")
-    html = text(visitor.get("/collections/nature/chunks/1/whales.md/"))
-    assert "Humpback whales sing for hours." in html
-    assert 'id="detail"' in html
-    assert "/collections/nature/chunks/0/whales.md/" in html
-    start = document.text.index("sing")
-    assert "<mark>sing</mark>" in text(
-        visitor.get(f"/collections/nature/chunks/1/whales.md/?start={start}&end={start + 4}")
-    )
-    assert visitor.get("/collections/nature/chunks/9/whales.md/").status_code == 404
-
-
 def test_ids_that_look_like_paths_have_addresses(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.documents.services import delete_documents, ingest_text
 
@@ -231,19 +172,6 @@ def test_ids_that_look_like_paths_have_addresses(visitor: Client, fill: Callable
         (chunk,) = re.findall(r'href="(/collections/nature/chunks/0/[^"?]+)"', html)
         assert visitor.get(html_module.unescape(chunk)).status_code == 200
         delete_documents(collection, [doc_id])
-
-
-def test_documents_are_switched_off_and_on(visitor: Client, fill: Callable[..., Any]) -> None:
-    collection = fill()
-    change = "/collections/nature/?view=change"
-    visitor.post(change, {"action": "disable", "doc_id": ["whales.md", "trees.md"]})
-    assert sorted(collection.documents.filter(enabled=False).values_list("doc_id", flat=True)) == [
-        "trees.md",
-        "whales.md",
-    ]
-    assert listed(text(visitor.get("/collections/nature/?state=disabled&sort=doc_id"))) == ["trees.md", "whales.md"]
-    visitor.post(change, {"action": "enable", "doc_id": ["whales.md"]})
-    assert list(collection.documents.filter(enabled=False).values_list("doc_id", flat=True)) == ["trees.md"]
 
 
 def test_documents_are_indexed_again(visitor: Client, fill: Callable[..., Any]) -> None:
@@ -277,9 +205,3 @@ def test_a_change_of_nothing_changes_nothing(visitor: Client, fill: Callable[...
         assert tones(visitor.post("/collections/nature/?view=change", values, follow=True)) == ["watch"]
     assert collection.documents.count() == 3
     assert visitor.get("/collections/nature/?view=change&doc_id=unknown").status_code == 404
-
-
-def test_leading_back_stays_on_this_server(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill(documents=1)
-    values = {"action": "disable", "doc_id": "whales.md", "next": "//elsewhere.example/x"}
-    assert visitor.post("/collections/nature/?view=change", values)["Location"] == "/collections/nature/"

@@ -122,11 +122,6 @@ def test_a_view_that_breaks(visitor: Client, monkeypatch: pytest.MonkeyPatch) ->
     assert "a secret detail" not in response.content.decode()
 
 
-def test_the_theme_holds_on_error_pages(visitor: Client) -> None:
-    visitor.post("/theme/", {"theme": "dark"})
-    assert 'data-theme="dark"' in visitor.get("/nothing/").content.decode()
-
-
 def test_a_wrong_password_keeps_the_name(client: Client, visitor: Client) -> None:
     response = client.post("/accounts/login/", {"username": "ada", "password": "wrong", "next": "/activity/"})
     html = response.content.decode()
@@ -147,11 +142,3 @@ def test_a_user_name_that_no_account_can_have_is_refused_beside_its_field(client
         response = client.post("/accounts/login/", {"username": "x" * length, "password": "wrong"})
         assert response.status_code == 200
         assert list(response.context["form"].errors) == ["username"]
-
-
-def test_too_many_wrong_passwords_close_the_door(client: Client, visitor: Client, settings: Any) -> None:
-    settings.AXES_FAILURE_LIMIT = 2
-    for _ in range(2):
-        response = client.post("/accounts/login/", {"username": "ada", "password": "wrong"})
-    assert response.status_code == 429
-    assert "lockout.html" in [template.name for template in response.templates]

@@ -13,8 +13,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from collections_app.models import AuditEvent, Collection
-from evaluation_app.judges.estimates import accuracy_of
+from collections_app.models import AuditEvent
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import retry_failed
 from evaluation_app.runs.summaries import summarize
@@ -137,16 +136,6 @@ def questions_in(html: str) -> list[int]:
     return [int(place) for place in re.findall(r'question-link" href="[^"]+/items/(\d+)/', html)]
 
 
-def test_the_dashboard_tells_what_to_do_without_sets_and_without_runs(visitor: Client, db: None) -> None:
-    EvaluationRun.objects.all().delete()
-    GoldenSet.objects.all().delete()
-    Collection.objects.update(name="other")
-    assert is_empty(visitor.get("/evaluation/"))
-    GoldenSet.objects.create(name="new", collection_name="nature")
-    html = whole(visitor.get("/evaluation/"))
-    assert "empty-state" in html and "deleted" in html
-
-
 def test_the_dashboard_shows_the_newest_run_against_the_baseline(visitor: Client, runs: list[EvaluationRun]) -> None:
     html = whole(visitor.get("/evaluation/"))
     newest = runs[2].summary["measures"]["completeness"]
@@ -225,28 +214,6 @@ def test_an_experiment_is_neither_headline_nor_trend(
     assert f"/evaluation/runs/{tried.pk}/" not in whole(visitor.get("/evaluation/last/"))
 
 
-def test_without_a_run_of_what_serves_the_dashboard_offers_one(visitor: Client, golden_set: GoldenSet) -> None:
-    summed(make_run(scores_of(0.9), golden_set=golden_set, index_version=2, name="of an index version that is gone"))
-    page = visitor.get("/evaluation/")
-    assert page.context["newest"] is None and numbers(page) == []
-    assert has(page, '.empty-state a.primary[href="/evaluation/runs/?view=new&set=birds"]')
-    assert len(texts(page, "#experiments tbody th")) == 1
-    assert visitor.get("/evaluation/last/").context["latest"] == []
-
-
-def test_all_sets_are_in_one_table_each_with_its_own_figures(visitor: Client, runs: list[EvaluationRun]) -> None:
-    other = GoldenSet.objects.create(name="trees & co", collection_name="nature")
-    GoldenSet.objects.create(name="zoo", collection_name="gone")
-    made = make_run([{"hit@5": 1.0, "correctness": 0.5}, {"hit@5": 0.0, "correctness": 1.0}], golden_set=other)
-    summed(made)
-    page = visitor.get("/evaluation/")
-    cells = [texts(page, f"#sets tbody tr:nth-child({row}) td.num") for row in (1, 2, 3)]
-    assert cells == [["–", "–", "12"], ["0.75", "0.50", "2"], ["–", "–", "0"]]
-    assert attribute(page, "#sets tr:nth-child(2) th a", "href") == "/evaluation/?set=trees+%26+co"
-    assert page.context["golden_set"].name == "birds", "the first by name, whichever was evaluated last"
-    assert visitor.get("/evaluation/", {"set": "trees & co"}).context["newest"] == made
-
-
 @pytest.mark.parametrize(
     ("query", "status"), [({"set": "nonsense"}, 404), ({"set": "1"}, 404), ({"group": "nothing"}, 422)]
 )
@@ -257,24 +224,6 @@ def test_a_wrong_address_of_the_dashboard_shows_no_other_figures(
     assert page.status_code == status
     assert has(page, '.banner[role="alert"]') and numbers(page) == []
     assert len(texts(page, "#sets tbody tr")) == 1, "which sets there are"
-
-
-def test_a_trend_is_cut_where_the_questions_changed(visitor: Client, runs: list[EvaluationRun]) -> None:
-    assert 'class="cut"' not in whole(visitor.get("/evaluation/")).replace("score-legend", "")
-    runs[2].set_digest = "e" * 64
-    runs[2].save()
-    html = whole(visitor.get("/evaluation/"))
-    assert 'class="cut"' in html
-    assert f"base={runs[0].pk}&amp;other={runs[2].pk}" not in html
-    assert "baseline used another test set version" in html
-
-
-def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list[EvaluationRun]) -> None:
-    html = whole(visitor.get("/evaluation/", {"group": "retrieval"}))
-    assert "Recall@10" in html and '<h3 title="share of the relevant' not in html
-    other = GoldenSet.objects.create(name="empty", collection_name="nature")
-    assert is_empty(visitor.get("/evaluation/", {"set": other.name}))
-    assert visitor.get("/evaluation/", {"set": "none\x00"}).status_code == 404
 
 
 def test_a_run_shows_each_mean_with_interval_band_coverage_and_threshold(
@@ -378,36 +327,6 @@ def test_a_question_shows_components_citations_and_both_ranks(visitor: Client, r
     assert re.findall(r"[\d.]*\d", texts(page, '[data-estimate="completeness"]')[0]) == ["0.40", "0.20", "0.60"]
 
 
-def test_diagnostics_of_a_question_are_no_cause_of_failure(visitor: Client, runs: list[EvaluationRun]) -> None:
-    address = f"/evaluation/runs/{runs[2].pk}/items/0/"
-    page = visitor.get(address)
-    assert not has(page, "#wrong") and len(texts(page, "#diagnostics li")) == 1
-    item = runs[2].items.get(position=0)
-    item.modes = ["wrong_answer", "low_completeness"]
-    item.save()
-    page = visitor.get(address)
-    assert len(texts(page, "#wrong li")) == 1 and len(texts(page, "#diagnostics li")) == 1
-    GoldenSet.objects.filter(pk=runs[2].golden_set_id).update(
-        bands={"completeness": [0.9, 0.8], "recall": [0.99, 0.98]}
-    )
-    page = visitor.get(address, {"metrics": "all"})
-    assert attribute(page, '#scores tr:has(th[title*="expected results"]) .score-value', "data-band") == "fail"
-    assert has(page, '#scores tr:has(th[title*="relevant context"]) [data-weak]'), "the mean alone is shown"
-    assert has(page, '#scores tr:has(th[title*="relevant context"]) [data-note="judged"]')
-
-
-def test_a_question_knows_its_earlier_runs_and_its_neighbours(visitor: Client, runs: list[EvaluationRun]) -> None:
-    html = whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/"))
-    earlier = html[html.index('id="earlier"') :]
-    assert f"/evaluation/runs/{runs[0].pk}/items/0/" in earlier and f"/evaluation/runs/{runs[1].pk}/items/0/" in earlier
-    assert 'class="score-spark"' in html
-    oldest = whole(visitor.get(f"/evaluation/runs/{runs[0].pk}/items/0/"))
-    assert f"/evaluation/runs/{runs[1].pk}/" not in oldest[oldest.index('id="earlier"') :]
-    listed = whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/8/", {"sort": "-context_relevance"}))
-    assert "1 of 12" in listed and 'rel="prev"' not in listed
-    assert re.search(r'rel="next" href="/evaluation/runs/[^/]+/items/9/\?sort=-context_relevance"', listed)
-
-
 def test_a_run_that_goes_on_is_refreshed_whole_from_its_items(visitor: Client, runs: list[EvaluationRun]) -> None:
     """What the run stores of itself lags behind; tiles, bar, table and list agree all the same."""
     run = runs[2]
@@ -458,38 +377,6 @@ def test_a_run_opens_with_what_became_of_its_questions(visitor: Client, runs: li
     shown = {measure.name for card in visitor.get(address).context["cards"] for measure, _ in card.scores}
     assert shown and not shown & weak
     assert len(texts(visitor.get(f"{address}items/0/", {"metrics": "all"}), "#scores [data-weak]")) == len(weak)
-
-
-def test_a_measure_by_construction_says_so(visitor: Client, golden_set: GoldenSet) -> None:
-    rows: list[dict[str, float | None]] = [
-        {"correctness": number / 4, "hit@10": 1.0, "adherence": 1.0, "faithfulness": 1.0, "f1": number / 9}
-        for number in range(5)
-    ]
-    quoted = summed(make_run(rows, golden_set=golden_set, answerer="extractive"))
-    page = visitor.get(f"/evaluation/runs/{quoted.pk}/", {"metrics": "all"})
-    titles = texts(page, ".run-numbers .name")
-    assert titles == ["Correctness", "Adherence", "Hit@10 (documents)", "F1"]
-    assert attribute(page, ".run-numbers .number:nth-child(3) [data-note]", "data-note") == "constant"
-    notes = dict(re.findall(r'>(\w+) <span class="chip note" data-note="(\w+)"', whole(page)))
-    assert notes["Adherence"] == notes["Faithfulness"] == "construction"
-    written = summed(make_run(rows, golden_set=golden_set, answerer="gpt"))
-    assert "Adherence" in texts(visitor.get(f"/evaluation/runs/{written.pk}/"), ".run-numbers .name")
-
-
-def test_a_run_that_waits_says_nothing_of_its_thresholds_yet(visitor: Client, runs: list[EvaluationRun]) -> None:
-    run, unknown = runs[2], {"measures": {}}
-    items = list(run.items.all())
-    run.items.all().delete()
-    type(run).objects.filter(pk=run.pk).update(state="queued", done=0, summary=unknown, token_usage={})
-    html = whole(visitor.get(f"/evaluation/runs/{run.pk}/"))
-    assert "0.00 ms" not in html
-    assert "0.80" in row_of(html, "Completeness") and 'class="missed"' not in row_of(html, "Completeness")
-    type(items[0]).objects.bulk_create(items)
-    usage = {"estimated": True, "total_tokens": 1234}
-    type(run).objects.filter(pk=run.pk).update(state="succeeded", summary=unknown, token_usage=usage)
-    html = whole(visitor.get(f"/evaluation/runs/{run.pk}/"))
-    assert 'class="missed"' in html, "what ended without a mean did not reach it"
-    assert "1,234 total tokens" in html and "(estimated)" in html and "1 estimated" not in html
 
 
 def test_the_list_finds_runs_and_leads_to_a_comparison(visitor: Client, runs: list[EvaluationRun]) -> None:
@@ -592,29 +479,3 @@ def test_pages_ask_as_much_for_many_runs_as_for_few(
         made = make_run([{"recall@10": 1.0}], golden_set=golden_set, name=f"more {number}", items={0: ITEM})
         type(made).objects.filter(pk=made.pk).update(created_at=runs[0].created_at - timedelta(days=number + 1))
     assert [count(address) for address in addresses] == few
-
-
-def test_how_right_the_judge_is_stands_beside_its_figures(visitor: Client, runs: list[EvaluationRun]) -> None:
-    address = f"/evaluation/runs/{runs[2].pk}/"
-    page = visitor.get(address)
-    measured = {name: accuracy_of("embedded", name) for name in ("adherence", "completeness", "context_relevance")}
-    for name, accuracy in measured.items():
-        assert accuracy is not None
-        cells = texts(page, f'#judge-accuracy tr[data-measure="{name}"] td.num')
-        assert (cells[0], cells[2]) == (f"{accuracy.value:.3f}", f"{accuracy.beside:.3f}")
-    assert has(page, '#judge-accuracy a[href="/evaluation/review/?view=agreement"]')
-    assert not has(page, '#judge-accuracy tr[data-measure="recall@10"]')
-    type(runs[2]).objects.filter(pk=runs[2].pk).update(judge="none")
-    assert not has(visitor.get(address), "#judge-accuracy")
-
-
-def test_what_the_judge_estimates_stands_beside_the_figure(visitor: Client, runs: list[EvaluationRun]) -> None:
-    run = runs[2]
-    assert not has(visitor.get(f"/evaluation/runs/{run.pk}/"), "[data-estimate]")
-    for position, value in enumerate((0.2, 0.4, 0.6)):
-        item = run.items.get(position=position)
-        item.details = {"estimates": {"completeness": {"value": value, "low": 0.0, "high": 1.0}}}
-        item.save()
-    page = visitor.get(f"/evaluation/runs/{run.pk}/")
-    mean, low, high = re.findall(r"[\d.]*\d", texts(page, '[data-estimate="completeness"]')[0])
-    assert mean == "0.40" and 0.2 <= float(low) < 0.4 < float(high) <= 0.6

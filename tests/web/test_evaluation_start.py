@@ -169,15 +169,6 @@ def test_a_run_is_compared_with_the_base_that_was_chosen(admin_client, house):
     assert (refused.status_code, wrong_fields(refused)) == (422, ["base"])
 
 
-def test_a_run_is_downloaded_as_json_lines(admin_client, house):
-    run = lifecycle.start_run(
-        house, lifecycle.RunRequest(RetrievePlan(), settings=RunSettings(answers=False, judge="none")), send=False
-    )
-    answer = admin_client.get(f"{run.get_absolute_url()}jsonl/")
-    assert answer.getvalue().startswith(b'{"run": {"id": "')
-    assert f"evaluation-run-{run.pk}.jsonl" in answer["Content-Disposition"]
-
-
 @pytest.mark.parametrize("query", ["set=x", "set=1", "set=%00", "run=7", "run=%00", "set=" + "9" * 40])
 def test_an_address_that_names_nothing_is_told(admin_client, house, query):
     page = admin_client.get(f"{NEW}&{query}")

@@ -101,17 +101,6 @@ def test_what_is_on_its_way_is_waited_for(visitor: Client, fill: Callable[..., C
     assert nature.documents.count() == 1
 
 
-def test_a_new_person_has_a_role_at_once(visitor: Client, fill: Callable[..., Collection]) -> None:
-    nature = fill()
-    form = {"username": "grace", "log_in": "sign_on", "role": "asker", "collection": "nature"}
-    assert visitor.post("/people/?view=new", form | {"role": "owner"}).status_code == 422
-    assert not User.objects.filter(username="grace").exists()
-    assert visitor.post("/people/?view=new", form).status_code == 302
-    assert visitor.post("/people/?view=new", form | {"username": "alan", "role": ""}).status_code == 302
-    grants = RoleGrant.objects.values_list("user__username", "role", "collection_id")
-    assert list(grants) == [("grace", "asker", nature.pk)]
-
-
 def test_a_model_is_tested_and_saved_in_one_step(visitor: Client, openai_server: OpenAIServer) -> None:
     form = {
         "name": "Ours", "base_url": openai_server.base_url, "model": "gpt-4o-mini", "key": "wrong", "do": "test-save",

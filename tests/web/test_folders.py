@@ -101,11 +101,6 @@ def test_all_that_match_are_those_of_the_folder(visitor: Client, nature: Collect
     }  # fmt: skip
 
 
-def test_a_collection_without_folders_has_no_tree(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
-    assert not has(visitor.get(LIST), ".folders")
-
-
 def test_folders_of_documents_that_one_may_not_read_are_not_there(
     nature: Collection, django_user_model: type[User]
 ) -> None:

@@ -11,13 +11,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from collections_app.documents.services import change_state, ingest_text
+from collections_app.documents.services import ingest_text
 from collections_app.models import AuditEvent
 from evaluation_app.golden import suggestions
 from evaluation_app.golden.edits import accept_suggestions, add_question, change_question, follow_moved_chunks
 from evaluation_app.golden.expectations import read_marks
 from evaluation_app.golden.generated_questions import QuestionCandidate
-from evaluation_app.golden.question_views import ColumnChoice
 from evaluation_app.golden.sets import create_set
 from evaluation_app.golden.versions import asked_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -149,13 +148,6 @@ def test_a_question_that_somebody_else_changed_is_not_overwritten(visitor: Clien
     assert question.question == "Who is largest?"
 
 
-def test_a_wrong_threshold_is_told_beside_its_field(visitor: Client, golden: GoldenSet) -> None:
-    values = {"question": "Q?", "category": "", "weight": "1", "thresholds": "beauty=1", "do": "save"}
-    answer = visitor.post(f"/evaluation/sets/{golden.pk}/?view=new", {**values, "category": "factual"})
-    assert answer.status_code == 422
-    assert "there is no measure" in answer.content.decode()
-
-
 def test_questions_move_and_go(visitor: Client, golden: GoldenSet) -> None:
     first, second = golden.questions.order_by("position")
     change = f"/evaluation/sets/{golden.pk}/"
@@ -166,19 +158,6 @@ def test_questions_move_and_go(visitor: Client, golden: GoldenSet) -> None:
     assert golden.questions.count() == 2
     visitor.post(change, {"action": "delete", "question": [first.pk], "confirmed": "on"})
     assert list(golden.questions.values_list("pk", "position")) == [(second.pk, 0)]
-
-
-def test_what_is_gone_is_shown_as_gone(visitor: Client, golden: GoldenSet) -> None:
-    collection = golden_collection(golden)
-    change_state(collection, ["whales.md"], "archived")
-    add_question(golden, {"question": "Where is Atlantis?", "expected_doc_ids": ["atlantis.md"]})
-    html = page(visitor, f"/evaluation/sets/{golden.pk}/")
-    assert 'href="?state=lost"' in html
-    assert "Whales, disabled" in html
-    assert "atlantis.md, deleted" in html
-    only = page(visitor, f"/evaluation/sets/{golden.pk}/?state=lost")
-    assert "Where does the redwood grow?" not in only
-    assert "Where is Atlantis?" in only
 
 
 def golden_collection(golden: GoldenSet) -> Any:
@@ -274,33 +253,6 @@ def test_rubrics_are_added_changed_and_removed(visitor: Client, golden: GoldenSe
     assert golden.rubrics == []
 
 
-def test_columns_are_mapped_and_unknown_documents_told_before_an_import(visitor: Client, golden: GoldenSet) -> None:
-    address = f"/evaluation/sets/{golden.pk}/?view=import"
-    text = "input,expected_output,docs\nWhich animal sings?,The whale.,whales.md; birds.md\n"
-    looked = visitor.post(address, {"text": text, "mode": "merge", "do": "look"})
-    assert looked.context["columns"]["rows"] == [
-        ColumnChoice("input", "question", "Which animal sings?"),
-        ColumnChoice("expected_output", "expected_answer", "The whale."),
-        ColumnChoice("docs", "", "whales.md; birds.md"),
-    ]
-    assert looked.context["plan"].rows[0].golden.expected_doc_ids == ()
-    names = ["input", "expected_output", "docs"]
-    chosen = {"column": names, "field": ["question", "expected_answer", "expected_doc_ids"]}
-    looked = visitor.post(address, {"text": text, "mode": "merge", "do": "look", **chosen})
-    assert looked.context["plan"].rows[0].unknown == ("birds.md",)
-    assert has(looked, '.banner[data-tone="watch"]')
-    assert GoldenQuestion.objects.count() == 2, "a look ahead writes nothing"
-    wrong = visitor.post(address, {"text": text, "mode": "merge", "column": names, "field": ["", "", "question"]})
-    assert wrong.context["plan"].rows[0].golden.question == "whales.md; birds.md"
-    refused = visitor.post(address, {"text": text, "mode": "merge", "column": names, "field": ["notes", "", ""]})
-    assert (refused.status_code, has(refused, ".form-errors"), has(refused, "select[name=field]")) == (422, True, True)
-    stand = looked.context["plan"].stand
-    done = visitor.post(address, {"text": text, "mode": "merge", "do": "import", "stand": stand, **chosen})
-    assert done.status_code == 302
-    made = GoldenQuestion.objects.get(question="Which animal sings?")
-    assert (made.expected_answer, made.expected_doc_ids) == ("The whale.", ["whales.md", "birds.md"])
-
-
 def test_a_question_out_of_a_run_is_a_suggestion_without_the_answer(
     visitor: Client, golden: GoldenSet, ask: Callable[..., Any]
 ) -> None:
@@ -348,25 +300,6 @@ def test_the_answer_of_a_run_is_expected_where_a_person_approves_it(
     assert (question.suggested, question.position) == (False, 2)
     assert "[1]" not in question.expected_answer
     assert "largest animal" in question.expected_answer
-
-
-def test_a_question_out_of_a_search_is_filled_in_first(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    fill()
-    run = ask("Where does the redwood grow?", do="search")
-    address = f"/evaluation/sets/from-run/{run.pk}/"
-    html = page(visitor, address)
-    assert 'name="expected_chunks" value="trees.md#0"' in html
-    values = {
-        "question": run.query,
-        "category": "factual",
-        "weight": "1",
-        "expected_doc_ids": ["trees.md"],
-        "golden_set": "new",
-    }
-    assert visitor.post(address, {**values, "do": "save"}).status_code == 302
-    assert GoldenQuestion.objects.get().expected_doc_ids == ["trees.md"]
 
 
 def test_many_questions_are_changed_in_as_many_queries_as_few(golden: GoldenSet) -> None:

@@ -9,11 +9,10 @@ from django.test import Client
 
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Chunk, Collection, IndexVersion, IngestJob
-from tests.web.pages import attribute, has, texts, tones, tree
+from tests.web.pages import attribute, has, tones, tree
 
 pytestmark = pytest.mark.usefixtures("bound")
 
-POLICY = ".chip[data-tone=watch][title]"  # of a document that is not cut as its collection says
 AT = "/collections/nature/index-versions/"
 FORM = {
     "embed_model": "all-MiniLM-L6-v2", "embed_dims": 384, "language": "auto", "hybrid_enabled": "on",
@@ -77,31 +76,3 @@ def test_the_way_back_and_dropping_ask_and_tell(visitor: Client, fill: Callable[
     assert tones(visitor.post(f"{AT}2/", {"do": "drop"}, follow=True)) == ["bad"]
     assert versions(visitor)["2"] == "serving"
     assert visitor.post(f"{AT}7/", {"do": "drop"}).status_code == 404
-
-
-def test_what_is_refused_stands_beside_its_field(visitor: Client, fill: Callable[..., Collection]) -> None:
-    fill(documents=1)
-    response = visitor.post(AT, FORM | {"embed_dims": 7, "do": "estimate"})
-    assert response.status_code == 400
-    assert "all-MiniLM-L6-v2 makes 384 dimensions, not 7" in response.content.decode()
-    response = visitor.post(AT, FORM | {"target_tokens": 8, "overlap_tokens": 9, "do": "start"})
-    assert response.status_code == 422
-    assert not IndexVersion.objects.filter(number=2).exists()
-
-
-def test_documents_say_when_another_policy_cut_them(visitor: Client, fill: Callable[..., Collection]) -> None:
-    from collections_app.collections.services import update_collection
-    from collections_app.documents.services import ingest_text
-
-    collection = fill(documents=1)
-    assert not has(visitor.get("/collections/nature/"), POLICY)
-    update_collection(collection, changes={"chunk_policy": {"target_tokens": 30, "overlap_tokens": 0}})
-    ingest_text(collection, "own.md", "A text of its own.", policy={"target_tokens": 5, "overlap_tokens": 0})
-    older, own = sorted(texts(visitor.get("/collections/nature/"), POLICY))
-    assert older != own
-    assert older in texts(visitor.get("/collections/nature/documents/whales.md/"), POLICY)
-    (warning,) = texts(visitor.get(AT), ".banner[data-tone=watch]")
-    assert warning.startswith("2 ")
-    visitor.post(AT, FORM | {"target_tokens": 30, "do": "start"})
-    run_last()
-    assert not has(visitor.get("/collections/nature/"), POLICY)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from tests.web.pages import has, is_empty, text, tones
+from tests.web.pages import text, tones
 
 pytestmark = pytest.mark.usefixtures("bound")
 
@@ -59,45 +57,6 @@ def test_the_lines_of_an_upload_follow_their_jobs(
     assert not text(visitor.get(f"/collections/other/uploads/lines/?{asked}")).strip()
 
 
-def test_a_failed_job_says_why(visitor: Client, make_job: Callable[..., Any]) -> None:
-    job = make_job(state="failed", error="The PDF is <locked>.", error_type="encrypted", attempts=1)
-    for state in ("all", "failed"):
-        assert "The PDF is &lt;locked&gt;." in text(visitor.get(f"/collections/nature/uploads/?state={state}"))
-    assert "The PDF is &lt;locked&gt;." in text(visitor.get(f"/collections/nature/uploads/files/{job.pk}/"))
-    assert is_empty(visitor.get("/collections/nature/uploads/?state=succeeded"))
-    assert "1 failed" in text(visitor.get("/collections/"))
-
-
-def test_the_list_says_how_long_a_job_took(visitor: Client, make_job: Callable[..., Any]) -> None:
-    start = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-    job = make_job(state="failed", started_at=start, finished_at=start + timedelta(milliseconds=345))
-    for address in ("?state=all", f"files/{job.pk}/"):
-        assert "345 ms" in text(visitor.get(f"/collections/nature/uploads/{address}"))
-
-
-def test_a_job_links_to_its_document_where_there_is_one(visitor: Client, make_job: Callable[..., Any]) -> None:
-    lost, kept = make_job(state="failed"), make_job(state="succeeded", doc_id="whales.md")
-    assert "/documents/" not in text(visitor.get(f"/collections/nature/uploads/files/{lost.pk}/"))
-    assert "/documents/whales.md/" in text(visitor.get(f"/collections/nature/uploads/files/{kept.pk}/"))
-
-
-def test_a_broken_file_fails_with_a_reason_on_the_page(
-    visitor: Client, fill: Callable[..., Any], django_capture_on_commit_callbacks: Any
-) -> None:
-    from collections_app.models import IngestJob
-
-    collection = fill(documents=0)
-    with django_capture_on_commit_callbacks(execute=True):
-        broken = SimpleUploadedFile("broken.pdf", b"%PDF-1.7\nnothing that a reader could use")
-        visitor.post("/collections/nature/upload/", {"uploads": [broken]})
-    job = IngestJob.objects.get(collection=collection)
-    assert job.state == "failed"
-    assert job.error
-    page = visitor.get(f"/collections/nature/uploads/files/{job.pk}/")
-    assert has(page, "input[type=file][name=file]") and not has(page, "[name=do][value=retry]")
-    assert collection.documents.count() == 0
-
-
 def test_a_job_is_cancelled_and_tried_again(visitor: Client, make_job: Callable[..., Any]) -> None:
     job = make_job(state="queued", kind="reindex", doc_id="whales.md")
     address = f"/collections/nature/uploads/files/{job.pk}/"
@@ -117,11 +76,3 @@ def test_a_job_belongs_to_its_collection(
     fill("other", 0)
     assert visitor.get(f"/collections/other/uploads/files/{job.pk}/").status_code == 404
     assert visitor.post(f"/collections/other/uploads/files/{job.pk}/", {"do": "cancel"}).status_code == 404
-
-
-def test_an_open_job_page_follows_the_work(visitor: Client, make_job: Callable[..., Any]) -> None:
-    job = make_job(state="running")
-    address = f"/collections/nature/uploads/files/{job.pk}/"
-    part = text(visitor.get(address, headers={"HX-Request": "true", "HX-Target": "detail"}))
-    assert part.lstrip().startswith('<div id="detail"')
-    assert "every 2s" in part

@@ -10,7 +10,6 @@ import pytest
 from django.test import Client
 
 from collections_app.collections.services import create_collection
-from collections_app.models import ModelSetting
 from ragd.models import multilingual_e5
 from tests.web.pages import texts
 
@@ -72,16 +71,3 @@ def test_with_an_endpoint_any_name_may_be_typed(admin_client: Client, settings: 
     assert (typed["model"].partition("#")[0], typed["dims"]) == ("our-own", "12")
     assert choose(admin_client, "our-own")["refused"] == "embed_dims", "nobody knows how many it makes"
     assert choose(admin_client, "text-embedding-3-small")["dims"] == "1536", "its documentation says so"
-
-
-def test_the_list_says_dimensions_languages_and_size(admin_client: Client, installed: None) -> None:
-    ModelSetting.objects.create(
-        name="Ours", purpose="embeddings", preset="other", base_url="http://127.0.0.1:9/v1", model="ours-1",
-        identity="ours-1", dims=12,
-    )  # fmt: skip
-    create_collection(name="docs")
-    for page in ("/collections/?view=new", "/collections/docs/index-versions/"):
-        options = texts(admin_client.get(page), "#id_embed_model option")
-        assert [option.partition(":")[0] for option in options] == [ENGLISH, MULTILINGUAL, "ours-1"]
-        (multilingual,) = [option for option in options if option.startswith(MULTILINGUAL)]
-        assert re.search(r"384 .*100 .*2\.0 MB", multilingual)

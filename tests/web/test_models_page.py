@@ -299,23 +299,6 @@ def test_failures_before_an_answer(server: OpenAIServer) -> None:
     assert (wrong.passed, wrong.kind, wrong.dims) == (False, "wrong_dimensions", 12)
 
 
-def test_the_state_of_a_breaker_is_shown(server: OpenAIServer, visitor: Client) -> None:
-    from django.utils import timezone
-
-    row = save_setting(values(server), actor=None)
-    now = timezone.now()
-    Provider.objects.create(
-        name=provider_name("ours-1"),
-        failures=3,
-        opened_at=now,
-        open_until=now + timezone.timedelta(minutes=5),
-        error="down",
-    )
-    entry = find_model(f"setting:{row.pk}")
-    assert entry is not None and entry.breaker is not None and entry.breaker.state == "open"
-    assert "down" in visitor.get(AT).content.decode()
-
-
 def test_the_command_lists_and_tests(server: OpenAIServer, capsys: pytest.CaptureFixture[str]) -> None:
     save_setting(values(server), actor=None)
     call_command("ragd", "status", "--test")

@@ -15,7 +15,7 @@ from collections_app.http.navigation import all_pages
 from collections_app.jobs.workers import record_archive, record_backup, record_drill
 from collections_app.models import Report
 from ragd_site.operations.palette import NEW, VERBS, find_destinations
-from tests.web.pages import attribute, has, text, texts, tones, tree
+from tests.web.pages import has, text, texts, tones, tree
 
 
 def make_run(
@@ -30,17 +30,6 @@ def make_run(
     )  # fmt: skip
 
 
-def test_home_asks_a_suggested_question(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.models import Collection
-
-    assert not has(visitor.get("/"), "#starters button")
-    Collection.objects.filter(pk=fill("nature", 1).pk).update(starters=["What & why?"])
-    home = visitor.get("/")
-    assert texts(home, "#starters button") == ["What & why?"]
-    asked = {"collection": attribute(home, "#composer [name=collection][checked]", "value"), "starter": "What & why?"}
-    assert has(visitor.post("/chat/", asked, follow=True), ".message")
-
-
 def test_home_warns_when_nobody_works(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.models import IngestJob, WorkerHeartbeat
 
@@ -48,19 +37,6 @@ def test_home_warns_when_nobody_works(visitor: Client, fill: Callable[..., Any])
     assert texts(visitor.get("/"), ".banner[data-tone=bad] p")[0].startswith("1 job queued")
     WorkerHeartbeat.objects.create(name="w", beat_at=timezone.now())
     assert not has(visitor.get("/"), ".banner[data-tone=bad]:not([hidden])")
-
-
-def test_operations_names_workers_jobs_and_storage(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.models import IngestJob, WorkerHeartbeat
-
-    WorkerHeartbeat.objects.create(name="quick", beat_at=timezone.now())
-    WorkerHeartbeat.objects.create(name="lost", beat_at=timezone.now() - timedelta(minutes=9))
-    IngestJob.objects.create(collection=fill(documents=0), doc_id="bad.pdf", state="failed", error="It is locked.")
-    html = text(visitor.get("/operations/"))
-    for said in ("quick", "lost", "No heartbeat", "bad.pdf", "It is locked.", "Retry", "Database total"):
-        assert said in html
-    part = text(visitor.get("/operations/", headers={"HX-Request": "true", "HX-Target": "operations"}))
-    assert part.lstrip().startswith('<div id="operations"')
 
 
 def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,41 +51,6 @@ def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any], mo
     assert not [name for name in names if name.startswith("chunks_")]
     assert summary.database_bytes > sum(table.size_bytes for table in summary.tables)
     assert index_builds() == []
-
-
-def make_span(number: int, parent: int | None = None, **values: Any) -> Any:
-    from evaluation_app.models import Span
-
-    began = timezone.now()
-    known = {
-        "name": "rag.pipeline nature", "type": "aitf.rag.pipeline", "kind": "INTERNAL", "status_code": "OK",
-        "duration_ms": 20.0,
-    }  # fmt: skip
-    return Span.objects.create(
-        trace_id="a" * 32, span_id=f"{number:016x}", parent_span_id=f"{parent:016x}" if parent else None,
-        started_at=began, ended_at=began + timedelta(milliseconds=20), **known | values,
-    )  # fmt: skip
-
-
-def test_a_trace_is_drawn_as_a_waterfall(visitor: Client) -> None:
-    make_span(1)
-    make_span(2, 1, name="rag.retrieve <b>", status_code="ERROR", status_description="no index")
-    listed = text(visitor.get("/activity/traces/"))
-    assert f'href="/traces/{"a" * 32}/"' in listed
-    html = text(visitor.get(f"/traces/{'a' * 32}/"))
-    assert 'data-depth="1"' in html
-    assert "rag.retrieve &lt;b&gt;" in html
-    assert 'data-stage="failed"' in html
-    assert "1 span failed." in html
-    assert visitor.get("/traces/unknown/").status_code == 404
-
-
-def test_a_run_includes_its_waterfall(visitor: Client) -> None:
-    run = make_run(0)
-    make_span(1, run_id=run.pk)
-    part = text(visitor.get(f"/runs/{run.pk}/?view=trace", headers={"HX-Request": "true", "HX-Target": "waterfall"}))
-    assert part.lstrip().startswith('<div id="waterfall"')
-    assert "rag.pipeline nature" in part
 
 
 def test_the_palette_finds_by_words(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
@@ -217,14 +158,3 @@ def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..
     assert tones(visitor.post("/operations/", {"do": "retry"}, follow=True)) == ["good"]
     failed.refresh_from_db()
     assert failed.state == "queued"
-
-
-def test_storage_is_told_per_collection_in_a_part_of_its_own(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.models import Upload
-
-    Upload.objects.create(
-        collection=fill(documents=1), doc_id="a", sha256="0" * 64, name="a", size_bytes=2_500_000, content=b"a"
-    )
-    part = text(visitor.get("/operations/", headers={"HX-Request": "true", "HX-Target": "storage"}))
-    assert part.lstrip().startswith('<section class="section" id="storage"')
-    assert "nature" in part and "2.5 MB" in part

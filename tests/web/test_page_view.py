@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -45,13 +44,6 @@ def test_a_citation_opens_the_page_with_its_words_framed(visitor: Client, paper:
     assert line["x"] < frame["x"] and line["width"] > 3 * frame["width"] and abs(line["y"] - frame["y"]) < 1
     assert "page-pane" not in visitor.get(f"{BASE}?view=chunks&start={start}&end={start + 5}").content.decode()
     assert "page-pane" not in visitor.get(BASE).content.decode()
-
-
-def test_pages_are_turned_by_plain_links(visitor: Client, paper: Collection) -> None:
-    html = visitor.get(f"{BASE}?view=page&leaf=2").content.decode()
-    assert IMAGE.format(2) in html and "leaf=1" in html and "leaf=3" in html
-    for leaf, shown in (("0", 1), ("99", 3), ("x", 1)):
-        assert IMAGE.format(shown) in visitor.get(f"{BASE}?view=page&leaf={leaf}").content.decode()
 
 
 def test_turning_the_page_goes_to_its_text_also_from_a_citation(
@@ -113,13 +105,6 @@ def test_a_file_that_is_gone_is_said_to_be(visitor: Client, paper: Collection) -
     assert "data-no-original" in html and "<img" not in html
     assert visitor.get(IMAGE.format(1)).status_code == 404
     assert visitor.get(IMAGE.format(1), HTTP_IF_NONE_MATCH=tag).status_code == 404
-
-
-def test_a_text_has_no_pages(visitor: Client, fill: Any) -> None:
-    fill(documents=1)
-    html = visitor.get("/collections/nature/documents/whales.md/?view=page&start=0&end=5").content.decode()
-    assert "page-pane" not in html and 'href="?view=page' not in html
-    assert visitor.get("/collections/nature/page-image/1/whales.md/").status_code == 404
 
 
 @pytest.mark.fault("UX-F10")

@@ -78,20 +78,6 @@ def test_a_look_is_kept_as_a_run_that_it_links(visitor: Client) -> None:
     )  # fmt: skip
 
 
-def test_what_was_asked_lately_stands_there_once(visitor: Client) -> None:
-    for query in ("whale", "bee", "whale", "whale"):
-        visitor.get(PLAY, {"q": query})
-    lately = re.search(r'<ul role="list" class="questions">(.*?)</ul>', text(visitor.get(PLAY)), re.DOTALL)
-    assert lately and re.findall(r'<a href="([^"]+)"', lately[1]) == [f"{PLAY}?q=whale", f"{PLAY}?q=bee"]
-
-
-def test_empty_fields_leave_the_address(visitor: Client) -> None:
-    response = visitor.get(f"{PLAY}?q=krill&mode=&k=+&tags_any=a%2C+b&b-k=")
-    assert response.status_code == 302
-    assert parse_qs(urlsplit(response["Location"]).query) == {"q": ["krill"], "tags_any": ["a, b"]}
-    assert visitor.get(f"{PLAY}?q=")["Location"] == PLAY
-
-
 def test_every_field_reaches_the_plan_and_comes_back(visitor: Client) -> None:
     address = (
         f"{PLAY}?q=krill&mode=hybrid&k=2&candidate_pool=7&rrf_k=11&weight_vector=0.5&exact=always&ef_search=80"
@@ -128,23 +114,6 @@ def test_a_wrong_plan_is_refused_beside_the_query(visitor: Client, query: str, s
     assert wrong_fields(response) == wrong
     assert 'value="kept"' in html
     assert 'value="whale"' in html
-
-
-def test_lexical_mode_without_lexical_index_says_so(visitor: Client, db: None) -> None:
-    from collections_app.collections.services import create_collection
-
-    create_collection(name="plain", hybrid_enabled=False)
-    response = visitor.get("/collections/plain/playground/?q=whale&mode=lexical")
-    assert response.status_code == 400
-    assert wrong_fields(response) == ["mode"]
-    assert visitor.get("/collections/plain/playground/?q=whale").status_code == 200
-
-
-def test_fewer_than_asked_is_a_banner(visitor: Client) -> None:
-    html = text(visitor.get(f"{PLAY}?q=xylophone&mode=lexical"))
-    assert "Asked for 12, got 0" in html
-    assert 'data-column="final"' in html
-    assert re.search(r"xylophon</span></td><td class=\"num\">none<", html)
 
 
 def test_two_plans_side_by_side(visitor: Client, fill: Callable[..., Any]) -> None:
@@ -198,20 +167,6 @@ def test_a_row_opens_its_arithmetic_and_its_text(visitor: Client) -> None:
         == 404
     )
     assert visitor.get(links[0].split("?")[0]).status_code == 302
-
-
-def test_a_row_of_the_second_plan_opens_by_that_plan(visitor: Client) -> None:
-    html = text(visitor.get(f"{PLAY}?q=krill&mode=vector&ab=on&b-mode=lexical&analyze=on"))
-    second = re.search(r'data-side="B">(.*?)</ol>', html, re.DOTALL)
-    assert second
-    link = html_module.unescape(re.findall(r'href="([^"]+)"', second[1])[0])
-    assert parse_qs(urlsplit(link).query) == {"q": ["krill"], "mode": ["lexical"]}
-
-
-def test_losses_stand_with_their_reasons(visitor: Client) -> None:
-    html = text(visitor.get(f"{PLAY}?q=krill&k=1&mode=vector&candidate_pool=2"))
-    assert "rank 2; k is 1" in html
-    assert "rank 3 (vector); top N is 2" in html
 
 
 def test_the_sql_stands_there_with_its_plan(visitor: Client) -> None:
@@ -271,22 +226,6 @@ def test_a_run_opens_in_the_playground_and_is_compared(visitor: Client, fill: Ca
     ingest_text(collection, "new.md", "Krill, krill and whales.", tags=["nature"])
     assert has(visitor.get(address), ".banner[data-tone=watch]")
     assert visitor.get(f"{PLAY}?q=krill&run=rubbish").status_code == 200
-
-
-def test_the_ask_page_and_the_palette_lead_to_it(
-    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
-) -> None:
-    from collections_app.collections.deletion import delete_collection
-
-    collection = fill()
-    run = ask("Which animal is the largest?")
-    html = text(visitor.get(f"/runs/{run.pk}/?view=ranking"))
-    assert re.search(rf'href="{PLAY}\?q=Which[^"]*run={run.pk}"', html)
-    for words in ("play", "natur"):
-        assert f'href="{PLAY}"' in text(visitor.get("/go/", {"q": words}))
-    assert f'href="{PLAY}"' not in text(visitor.get("/go/", {"q": "river"}))
-    delete_collection(collection)
-    assert "/playground/" not in text(visitor.get(f"/runs/{run.pk}/"))
 
 
 def found_in(response: Any) -> set[str]:

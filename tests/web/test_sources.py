@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import timedelta
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
-from django.utils import timezone
 
 from collections_app.models import Collection, IngestBatch, IngestJob
-from tests.web.pages import has, wrong_fields
+from tests.web.pages import wrong_fields
 
 pytestmark = pytest.mark.usefixtures("bound")
 
@@ -21,14 +19,6 @@ URLS = "/collections/nature/upload/?view=urls"
 @pytest.fixture
 def nature(fill: Callable[..., Collection]) -> Collection:
     return fill("nature", 1)
-
-
-def test_every_way_in_leads_to_the_others(visitor: Client, nature: Collection) -> None:
-    for address in (URLS, "/collections/nature/upload/", "/collections/nature/upload/?view=text"):
-        page = visitor.get(address).content.decode()
-        for other in (URLS, "/collections/nature/upload/", "/collections/nature/upload/?view=text"):
-            assert f'href="{other}"' in page
-        assert page.count('aria-current="page" href="/collections/nature/') == 1
 
 
 def test_a_look_first_writes_nothing(visitor: Client, nature: Collection) -> None:
@@ -82,12 +72,3 @@ def test_what_is_wrong_stands_beside_its_field(
     assert answer.status_code == 422
     assert wrong_fields(answer) == [wrong]
     assert not IngestJob.objects.exists()
-
-
-def test_a_job_that_waits_for_its_site_says_so(visitor: Client, nature: Collection) -> None:
-    visitor.post(URLS, {"urls": "https://example.org/a", "go": "1"})
-    IngestJob.objects.update(error_type="waiting_for_site", sent_at=timezone.now() + timedelta(minutes=5))
-    job = IngestJob.objects.get()
-    assert job.waits_for_site
-    for address in (f"/collections/nature/uploads/files/{job.pk}/", "/collections/nature/uploads/?state=all"):
-        assert has(visitor.get(address), ".state[data-state=queued] + .muted")

@@ -220,20 +220,6 @@ def test_a_row_shows_input_output_environment_trace_and_table(visitor: Client) -
     assert len(many) == len(few)
 
 
-def test_the_expression_is_in_sight_and_completed(visitor: Client, spans: None) -> None:
-    page = text(visitor.get("/activity/spans/"))
-    assert page.index('id="id_where"') < page.index('id="filter-more"'), "in the line"
-    listed = re.search(r'<datalist id="id_where-options">(.*?)</datalist>', page, re.DOTALL)
-    assert listed is not None and '<option value="latency_ms">' in listed[1], "also without a script"
-    options = text(visitor.get("/activity/completions/", {"where": "kind == 'LLM' and late"}))
-    assert re.findall('value="([^"]+)"', options) == ["kind == 'LLM' and latency_ms"]
-    assert is_bare(text(visitor.get("/activity/completions/", {"where": "kind =\x00= 5 '"})))
-
-
-def is_bare(part: str) -> bool:
-    return "<option" not in part and "<html" not in part
-
-
 def test_spans_are_found_by_a_score(visitor: Client, spans: None) -> None:
     from evaluation_app.models import EvaluationItem, Span
     from tests.evaluation.made_runs import make_run
@@ -257,28 +243,6 @@ def test_spans_are_found_by_a_score(visitor: Client, spans: None) -> None:
         "golden questions are of another environment"
     )
     assert "there is no measure" in text(visitor.get("/activity/spans/?where=score.corect+<+1"), 422).lower()
-
-
-def test_bars_open_their_range(visitor: Client, spans: None) -> None:
-    page = text(visitor.get("/activity/spans/?type=chat&type=rag.pipeline&since=1h&min_ms=50"))
-    volume, latency = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
-    for chart, names in ((volume, {"since", "until"}), (latency, {"min_ms", "max_ms"})):
-        rows = re.findall(r'<th scope="row"><a href="([^"]+)">.*?</th>(.*?)</tr>', chart, re.DOTALL)
-        told = [sum(map(int, re.findall(r">(\d+)<", cells))) for _, cells in rows]
-        assert sum(told) == 20
-        for (link, _), count in zip(rows, told, strict=True):
-            asked = parse_qs(link[1:])
-            assert names <= asked.keys() and asked["type"] == ["gen_ai.inference", "aitf.rag.pipeline"]
-            assert count_of(visitor, f"/activity/spans/{link}") == count
-    assert re.search(r">failed</th>", volume) and "Counting timed out" not in page
-    assert "<figure" not in text(visitor.get("/activity/spans/?collection=elsewhere"))
-
-
-def test_a_chosen_facet_is_left_out_again_by_its_link(visitor: Client, spans: None) -> None:
-    page = text(visitor.get("/activity/spans/?type=chat&status=ok&since=24h"))
-    links = re.findall(r'<a class="remove" href="\?([^"]*)"', page)
-    asked = [{name for name in ("type", "status", "since") if name in parse_qs(link)} for link in links]
-    assert sorted(map(sorted, asked)) == [["since", "status"], ["since", "type"], ["status", "type"]]
 
 
 def test_one_leads_to_the_next_in_the_filtered_list(visitor: Client, spans: None) -> None:
@@ -324,25 +288,6 @@ def test_what_cannot_be_read_in_time_is_told(visitor: Client, monkeypatch: pytes
     assert "timed out." in page and 'role="alert"' in page
     assert "whale" not in address or 'value="whale"' in page
     assert "timed out." not in text(visitor.get("/evaluation/")), "the connection is as it was"
-
-
-def test_pages_go_back_in_time(visitor: Client) -> None:
-    for number in range(60):
-        add_span(number, "rag.lexical")
-    first = text(visitor.get("/activity/spans/?type=rag.lexical"))
-    assert first.count("data-drawer>") == 50
-    older = re.search(r'href="(\?[^"]+)" rel="next"', first)
-    assert older is not None
-    second = text(visitor.get(f"/activity/spans/{older[1]}"))
-    assert second.count("data-drawer>") == 10 and "Newest" in second
-    slowest = text(visitor.get("/activity/spans/?sort=slowest"))
-    assert "from=spans" not in slowest
-
-
-def test_nothing_is_stored(visitor: Client) -> None:
-    assert is_empty(visitor.get("/activity/spans/"))
-    assert is_empty(visitor.get("/activity/traces/"))
-    assert is_empty(visitor.get("/traces/"))
 
 
 def test_runs_are_found_by_model_time_and_cost(visitor: Client) -> None:
