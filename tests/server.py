@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +30,16 @@ def need_data(*parts: str) -> Path:
     if not path.exists():
         sys.exit(f"{path} is not there. Set RAGD_DATA to the folder that holds {parts[0]}.")
     return path
+
+
+def wait_for(
+    is_done: Callable[[], bool], what: str, patience_s: float = 150.0, details: Callable[[], str] = str
+) -> None:
+    deadline = time.monotonic() + patience_s
+    while not is_done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"no {what} in {patience_s:.0f} s\n{details()}")
+        time.sleep(0.1)
 
 
 def free_port() -> int:

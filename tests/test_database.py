@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -211,9 +210,3 @@ def test_every_page_but_the_doors_with_keys_asks_for_a_log_in(client: Client) ->
     assert client.post("/mcp", data="{}", content_type="application/json").status_code == 401
     assert client.get("/v1/openapi.json").status_code == 200
     assert client.get("/v1/docs").status_code == 200
-
-
-@pytest.mark.django_db
-def test_openapi_page_loads_nothing_from_another_host(client: Client) -> None:
-    page = client.get("/v1/docs").content.decode()
-    assert re.findall(r"""(?:src|href)=["'](?![/#])([^"']+)""", page) == []

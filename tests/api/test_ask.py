@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from django.test import Client
 
@@ -76,19 +74,6 @@ def test_an_empty_collection_is_an_abstention(client: Client) -> None:
 def test_a_chat_field_without_a_chat_model_is_refused(house: Collection, client: Client, field: str) -> None:
     status, body = post(client, ASK, {"query": QUESTION, field: "something"}, bearer())
     assert (status, body["error"]["type"], body["error"]["field"]) == (422, "no_chat_model", field)
-
-
-def test_quotations_can_be_asked_for(house: Collection, client: Client) -> None:
-    _, body = post(client, ASK, {"query": QUESTION, "llm_model": "extractive"}, bearer())
-    assert body["answerer"] == "extractive"
-
-
-@pytest.mark.parametrize(
-    ("body", "field"), [({"query": ""}, "query"), ({"query": "x", "temperature": 1}, "temperature")]
-)
-def test_bad_input_names_its_field(house: Collection, client: Client, body: dict[str, Any], field: str) -> None:
-    status, answer = post(client, ASK, body, bearer())
-    assert (status, answer["error"]["field"]) == (422, field)
 
 
 def test_the_run_keeps_the_minimal_logging_fields(house: Collection, client: Client) -> None:

@@ -251,13 +251,6 @@ def test_quotations_are_told_in_pieces_too(house: Collection, ask: Callable[...,
     assert final["answerer"] == "extractive"
 
 
-@pytest.mark.parametrize("accept", ["*/*", "application/json", "application/json, text/event-stream"])
-def test_without_asking_for_events_the_answer_is_json(house: Collection, ask: Callable[..., Any], accept: str) -> None:
-    response = ask(Accept=accept)
-    assert response.headers["Content-Type"] == "application/json"
-    assert json.loads(response.read())["status"] == "ok"
-
-
 @pytest.mark.parametrize("action", ["redact", "refuse"])
 def test_where_answers_are_held_back_nothing_is_told_before_all_is_looked_at(
     house: Collection, model: OpenAIServer, ask: Callable[..., Any], action: str

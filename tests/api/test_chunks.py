@@ -54,16 +54,6 @@ def test_a_chunk_is_kept_out_of_results(house: Api) -> None:
     assert (chunk["enabled"], chunk["switched_off"]) == (False, True)
 
 
-def test_a_chunk_is_added_and_attached_elsewhere(house: Api) -> None:
-    added = house.post(AT, {"doc_id": "docs/a.md", "content": "A note.", "after": 0})
-    assert added.status_code == 201, added.content
-    assert added.json()["chunk_index"] == 1
-    assert contents(house) == [LINES[0], "A note.", *LINES[1:]]
-    moved = house.patch(f"/collections/notes/overlays/{added.json()['overlay_id']}", {"chunk_index": 3})
-    assert moved.json()["chunk_index"] == 3
-    assert contents(house) == [*LINES, "A note."]
-
-
 def test_what_is_refused(house: Api) -> None:
     cases: list[tuple[str, str, Any, int, str]] = [
         ("PATCH", f"{AT}/9/docs/a.md", {"content": "x"}, 404, "has the chunks 0 to 2, not 9"),
@@ -126,15 +116,6 @@ def test_a_preview_of_a_text_and_of_a_file(house: Api) -> None:
     )
     assert answer.status_code == 200, answer.content
     assert [item["headings"] for item in answer.json()["chunks"]][-1] == ["Title"]
-
-
-def test_a_preview_says_which_changes_would_wait(house: Api) -> None:
-    house.patch(f"{AT}/1/docs/a.md", {"content": "Rivers run to the sea."})
-    body = {"doc_id": "docs/a.md", "policy": {"target_tokens": 100, "overlap_tokens": 0}}
-    assert house.post("/collections/notes/chunk-preview", body).json()["waiting_overlays"] == 1
-    body["policy"] = SMALL
-    said = house.post("/collections/notes/chunk-preview", body).json()
-    assert (said["waiting_overlays"], said["equal"], said["chunks"][1]["overlay"]) == (0, 3, "edit")
 
 
 def test_a_chunk_and_a_document_tell_the_runs_that_retrieved_them(house: Api) -> None:

@@ -116,25 +116,6 @@ def test_a_schema_inside_itself_ends() -> None:
 
 
 @pytest.mark.django_db
-def test_a_bare_post_initializes(client: Client) -> None:
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
-    status, body = rpc(client, "initialize", hello, bearer())
-    assert (status, body["result"]["serverInfo"]["name"], body["result"]["protocolVersion"]) == (
-        200,
-        "ragd",
-        "2025-06-18",
-    )
-    assert "tools" in body["result"]["capabilities"]
-
-
-@pytest.mark.django_db
-def test_a_notification_is_accepted(client: Client) -> None:
-    message = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-    answer = client.post("/mcp", message, content_type="application/json", headers=bearer())
-    assert (answer.status_code, answer.content) == (202, b"")
-
-
-@pytest.mark.django_db
 def test_ask_answers_as_rest_does(house: Collection, client: Client) -> None:
     headers = bearer(scope="read")
     fields = {"query": "What does coffee cost?", "k": 3, "llm_model": "extractive"}

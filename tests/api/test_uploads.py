@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from collections_app.jobs.dispatch import run_job
-from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
+from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
 
 
 def run_all() -> list[str | None]:
@@ -32,16 +32,6 @@ def test_many_files_at_once_with_one_result_each(api: Any, notes: Collection) ->
     assert len(document["source_hash"]) == 64
 
 
-def test_tags_metadata_and_ids_go_with_the_files(api: Any, notes: Collection) -> None:
-    fields = {"tags": ["x", "y"], "metadata": '{"team": "support"}', "doc_ids": ["handbook/a", "handbook/b"]}
-    response = api.upload("notes", ("a.txt", b"text a"), ("a.txt", b"text b"), fields=fields)
-    assert [file["doc_id"] for file in response.json()["results"]] == ["handbook/a", "handbook/b"]
-    run_all()
-    assert set(Document.objects.values_list("doc_id", flat=True)) == {"handbook/a", "handbook/b"}
-    chunk = Chunk.objects.get(doc_id="handbook/a")
-    assert (chunk.tags, chunk.metadata["team"], chunk.content) == (["x", "y"], "support", "text a")
-
-
 def test_a_file_over_the_limit_is_refused_and_the_others_go_on(api: Any, notes: Collection, settings: Any) -> None:
     settings.RAGD_MAX_DOCUMENT_MB = 1
     big = b"x" * 1_000_001
@@ -64,11 +54,6 @@ def test_a_wrong_form_field_is_422_and_nothing_is_kept(
     response = api.upload("notes", ("a.txt", b"text"), fields=fields)
     assert (response.status_code, response.json()["error"]["field"]) == (422, field)
     assert not Upload.objects.exists()
-
-
-def test_an_upload_without_files_is_422(api: Any, notes: Collection) -> None:
-    response = api.upload("notes")
-    assert (response.status_code, response.json()["error"]["field"]) == (422, "files")
 
 
 def test_a_changed_file_is_a_new_revision_and_its_old_bytes_go(api: Any, notes: Collection) -> None:

@@ -29,6 +29,7 @@ from ragd_site.backup.server_restore import Restored, restore_server
 from ragd_site.backup.stores import FolderStore
 from ragd_site.backup.wal_archive import end_archive, find_reach, segment_of, ship_wal
 from tests.fakes.s3_server import S3Server
+from tests.server import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = Key.generate()
@@ -419,7 +420,7 @@ def test_a_backup_that_is_killed_looks_like_none(
     assert [each.id for each in copy.backups()] == before
     with pytest.raises(BackupError):
         copy.find(left.removeprefix(BACKUPS).partition(".")[0])
-    wait_for(lambda: names_of_slots(connection) == slots)
+    wait_for(lambda: names_of_slots(connection) == slots, "slots as before", 10)
     keep_newest(copy, 0)
     assert left in copy.names(BACKUPS), "another process may still be at it"
     assert isinstance(copy.store, FolderStore)
@@ -451,15 +452,6 @@ def test_a_killed_drill_stands_in_no_later_ones_way(
     assert recorded == [True]
     assert not Path(f"/proc/{left}").exists()
     assert not (top / "var" / "drill").exists()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    ended = threading.Event()
-    for _ in range(200):
-        if condition():
-            return
-        ended.wait(0.05)
-    raise AssertionError("it did not come true")
 
 
 def test_a_backup_that_fails_leaves_nothing(

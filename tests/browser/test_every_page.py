@@ -320,18 +320,3 @@ def test_the_skip_link_comes_first_and_works(visit: Visit) -> None:
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
-
-
-def test_a_fault_is_found_also_beside_texts_that_were_checked_before(visit: Visit) -> None:
-    """Contrast is computed once for each look of a text: a new look among old ones is a new text."""
-    page = visit.go("/operations/?view=conformance")
-    assert visit.violations() == []
-    page.evaluate("""() => {
-        const faint = document.createElement("p");
-        faint.textContent = "Faint";
-        faint.style.opacity = 0.2;
-        document.querySelector("main").append(faint);
-    }""")
-    assert [problem.partition(":")[0] for problem in visit.violations()] == ["color-contrast"]
-    page.evaluate("document.querySelector('main').append(document.createElement('img'))")
-    assert [problem.partition(":")[0] for problem in visit.violations()] == ["image-alt"]

@@ -256,20 +256,3 @@ def test_low_recall_warns_with_both_figures_and_a_way_out(notes: Collection, set
     assert "less than 95.0 % (RAGD_RECALL_WARNING)" in said
     settings.RAGD_RECALL_WARNING = 0.85
     assert measurements_of(notes).warning == ""
-
-
-def test_the_page_shows_the_recall_and_warns(indexed: Collection, admin_client: Client) -> None:
-    address = f"/collections/{indexed.name}/?show=statistics"
-    assert "running" in admin_client.get(address).content.decode().lower()
-    IngestJob.objects.active().update(state="cancelled")
-    assert "Not measured yet" in admin_client.get(address).content.decode()
-    keep_recall(indexed, 0.5)
-    assert "found 50.0 % of the exact neighbours" in admin_client.get(address).content.decode()
-
-
-def test_operations_lists_collections_of_low_recall(notes: Collection, admin_client: Client) -> None:
-    for recall, is_low in ((1.0, False), (0.25, True), (0.99, False)):
-        keep_recall(notes, recall)
-        shown = admin_client.get("/operations/").content.decode()
-        assert ("Low recall" in shown) == is_low
-        assert (f"/collections/{notes.name}/?show=statistics#measurements" in shown and "0.2500" in shown) == is_low

@@ -360,13 +360,6 @@ def test_the_plan_of_a_fix_is_kept_for_the_collection(admin_client: Client, make
     assert SavedPlan.objects.count() == 1
 
 
-def test_the_board_is_told_apart_from_an_empty_one(admin_client: Client, make: Make, collection: Collection) -> None:
-    assert "empty-state" in admin_client.get("/evaluation/board/").content.decode()
-    make({})
-    assert "empty-state" in admin_client.get("/evaluation/board/").content.decode()
-    assert admin_client.get("/evaluation/board/?run=nonsense").status_code == 404
-
-
 @pytest.mark.usefixtures("collection")
 def test_the_address_names_the_set(admin_client: Client, make: Make, golden_set: GoldenSet) -> None:
     run = make()

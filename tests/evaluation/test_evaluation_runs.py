@@ -17,7 +17,6 @@ from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle, runner
 from evaluation_app.runs.item_execution import query_run_id
-from evaluation_app.runs.requests import under_way
 from evaluation_app.runs.runner import claim_run, release_host
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
@@ -370,16 +369,6 @@ def test_old_runs_go_and_what_is_needed_stays(golden_set):
     assert lifecycle.delete_old_evaluations(8) == 1
     assert set(EvaluationRun.objects.values_list("name", flat=True)) == {"baseline", "newest", "waits"}
     assert QueryRun.objects.count() == 12, "the stored runs have a retention of their own"
-
-
-def test_operations_show_what_is_under_way(golden_set, admin_client):
-    start(golden_set, name="an experiment's", purpose="experiment")
-    start(golden_set, name="waiting")
-    claim_run(start(golden_set, name="at work").pk, "here:1", most=None)
-    lifecycle.run_now(start(golden_set, name="ended"))
-    assert [str(run) for run in under_way()] == ["at work", "waiting", "an experiment's"]
-    page = admin_client.get("/operations/").content.decode()
-    assert "at work" in page and "0 of 4 questions" in page and "ended" not in page.partition('id="evaluations"')[2]
 
 
 def test_the_admin_acts_through_the_services(golden_set, admin_client):

@@ -144,15 +144,3 @@ def test_a_key_sees_and_gives_feedback_on_the_runs_of_its_collections_alone(
     listed = send("house").json()["items"]
     assert [(each["correct"], each["comment"]) for each in listed] == [(True, ""), (False, "secret remark")]
     assert send("house", "POST", b'{"wrong": true}').status_code == 422
-
-
-def test_the_page_takes_feedback_with_and_without_script(client: Client, run: QueryRun, ada: User) -> None:
-    client.force_login(ada)
-    address = reverse("evaluation:feedback", args=[run.pk])
-    posted = client.post(address, {"correct": "no", "correction": "Unplug it."})
-    assert (posted.status_code, posted["Location"]) == (302, reverse("evaluation:query-run", args=[run.pk]))
-    assert client.post(address, {"correct": "yes"}, headers={"HX-Request": "true"})["Location"] == address
-    assert feedback_of(run.pk)[0].verdicts == {"correctness": 1.0}
-    assert client.post(address, {}).status_code == 422
-    listed = client.get(reverse("evaluation:review"), {"state": "feedback"})
-    assert [task.query_run for task in listed.context["page"]] == [run.pk]

@@ -284,19 +284,6 @@ def test_a_person_goes_through_the_queue_without_seeing_the_judge(visitor: Clien
     assert 'id="review-form"' not in seen
 
 
-def test_a_refused_review_keeps_what_was_chosen(visitor: Client, run: EvaluationRun) -> None:
-    queue_run(run, "all", number=1)
-    address = f"/evaluation/review/{ReviewTask.objects.get().pk}/"
-    answer = visitor.post(address, {"adherence": "1", "unsupported": "b", "note": "kept?"})
-    assert answer.status_code == 422
-    page = answer.content.decode()
-    assert "adherence is yes" in page
-    assert "kept?" in page
-    assert len(re.findall(r"<input[^>]+checked", page)) == 2
-    assert visitor.post(address, {}).status_code == 422
-    assert visitor.post(address, {"adherence": "0.5"}).status_code == 422
-
-
 def test_skipping_and_setting_aside(visitor: Client, run: EvaluationRun) -> None:
     queue_run(run, "failing")
     first, second = (task.pk for task in ReviewTask.objects.all())

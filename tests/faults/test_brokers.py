@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,19 +22,12 @@ from psycopg import sql
 from ragd_site.broker import describe_broker
 from ragd_site.embedded import free_port
 from tests.faults.brokers import RABBITMQ, accepts, rabbitmq_variables, redis_command, stop_epmd
+from tests.server import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 TASKS = 6
-PATIENCE_S = 90
 FETCHED_S = 0.5  # of the 1.5 s that a task takes
 QUEUE_DATABASE = f"ragd_queue_{os.getpid()}"
-
-
-def wait_for(is_done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_done():
-        assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S} s"
-        time.sleep(0.1)
 
 
 def kill_group(process: subprocess.Popen[bytes]) -> None:
@@ -108,7 +101,7 @@ def test_killed_worker_loses_no_task(broker: str, request: pytest.FixtureRequest
     try:
         wait_for(lambda: len(read_lines(record)) >= 2, "the begin of two tasks")
         # Celery over Redis loses a message whose worker dies between taking it and noting that it has it. The job's
-        # row brings such a task back (test_kills); here all six were fetched before the kill, two run, four wait.
+        # row brings such a task back (test_matrix); here all six were fetched before the kill, two run, four wait.
         time.sleep(FETCHED_S)
         kill_group(worker)
         interrupted = read_lines(record)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from django.utils import timezone
 
 from tests.collections.conftest import committed, embeddings
 from tests.fakes.openai_server import OpenAIServer
+from tests.server import wait_for
 
 __all__ = ["committed", "embeddings"]
 
@@ -35,13 +35,6 @@ run_job(sys.argv[1])
 INDEX_STATE = """
 SELECT i.indisvalid FROM pg_class c JOIN pg_index i ON i.indexrelid = c.oid WHERE c.relname = %s
 """
-
-
-def wait_for(is_done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_done():
-        assert time.monotonic() < deadline, f"{what} did not happen in {PATIENCE_S} s"
-        time.sleep(0.05)
 
 
 def database_url() -> str:

@@ -15,7 +15,8 @@ from django.db import connection
 
 from tests.collections.conftest import committed, embeddings
 from tests.fakes.openai_server import OpenAIServer
-from tests.faults.test_index_versions import PATIENCE_S, REPOSITORY, RUN_JOB, database_url, wait_for
+from tests.faults.test_index_versions import PATIENCE_S, REPOSITORY, RUN_JOB, database_url
+from tests.server import wait_for
 
 __all__ = ["committed", "embeddings"]
 

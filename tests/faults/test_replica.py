@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,13 @@ from ragd_site import embedded
 from ragd_site.runtime.programs import find_binaries, run_program, server_account
 from retrieval_app.search.query_pipeline import QueryRequest, search
 from tests.conftest import VAR
+from tests.server import wait_for
 
 pytestmark = [
     pytest.mark.django_db(transaction=True, databases=[DEFAULT_DB_ALIAS, REPLICA]),
     pytest.mark.skipif(embedded.read_cluster(VAR) is None, reason="a standby is made of the embedded cluster only"),
 ]
 PATIENCE_S = 60
-
-
-def wait_for(is_done: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_done():
-        assert time.monotonic() < deadline, f"no {what} in {PATIENCE_S} s"
-        time.sleep(0.05)
 
 
 class Standby:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ragd.errors import EmbedderError, EmptyContent, InvalidInput
+from ragd.errors import EmbedderError
 from ragd.models import multilingual_e5
-from ragd.models.multilingual_e5 import DIMS, MultilingualE5Embedder
+from ragd.models.multilingual_e5 import MultilingualE5Embedder
 from ragd.types import Embedder
 
 TEXTS = ["The store keeps vectors.", "Die Katze schläft.", "बिल्ली सो रही है।", "猫在睡觉。", "Le chat dort. " * 9]
@@ -22,26 +22,12 @@ def embedder() -> Embedder:
     return MultilingualE5Embedder(threads=2)
 
 
-def test_vectors_are_float32_arrays_of_unit_length(embedder: Embedder) -> None:
-    vectors = np.asarray(embedder.embed(TEXTS))
-    assert (vectors.dtype, vectors.shape) == (np.float32, (len(TEXTS), DIMS))
-    assert np.allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
-    assert embedder.embed([]) == []
-
-
 def test_a_question_finds_its_sentence_in_another_language(embedder: Embedder) -> None:
     questions = np.asarray([embedder.embed_query("The cat is asleep."), embedder.embed_query("Interest rates rose.")])
     sleeping = ["Die Katze schläft.", "बिल्ली सो रही है।", "猫在睡觉。", "Кошка спит."]
     rising = ["Die Zinsen stiegen.", "ब्याज दरें बढ़ीं।", "利率上升了。", "Процентные ставки выросли."]
     likeness = questions @ np.asarray(embedder.embed([*sleeping, *rising])).T
     assert (likeness.argmax(axis=0) == [0] * len(sleeping) + [1] * len(rising)).all()
-
-
-def test_a_vector_does_not_depend_on_batch_mates_order_or_threads(embedder: Embedder) -> None:
-    together = np.asarray(embedder.embed(TEXTS))
-    alone = np.asarray([embedder.embed([text])[0] for text in TEXTS])
-    backwards = np.asarray(MultilingualE5Embedder(threads=1).embed(TEXTS[::-1]))[::-1]
-    assert together.tobytes() == alone.tobytes() == backwards.tobytes()
 
 
 def test_a_question_is_read_as_one(embedder: Embedder) -> None:
@@ -77,18 +63,6 @@ def test_characters_that_no_string_of_the_engine_holds_are_embedded(embedder: Em
     assert not np.allclose(hidden, plain, atol=0.01)
 
 
-def test_tokens_are_counted_whole(embedder: Embedder) -> None:
-    assert [embedder.count_tokens(text) for text in ("", "  ")] == [0, 0]
-    assert embedder.count_tokens("word " * 1000) > 1000
-
-
-def test_bad_input_is_refused(embedder: Embedder) -> None:
-    with pytest.raises(EmptyContent, match="text 2 of 2"):
-        embedder.embed(["a", " \n"])
-    with pytest.raises(InvalidInput, match="threads"):
-        MultilingualE5Embedder(threads=0)
-
-
 def _send_vector(pipe: multiprocessing.connection.Connection) -> None:
     pipe.send(np.asarray(MultilingualE5Embedder(threads=2).embed(TEXTS)).tobytes())
 
@@ -105,14 +79,6 @@ def test_a_forked_child_goes_on(embedder: Embedder) -> None:
     finally:
         child.kill()
         child.join()
-
-
-def test_a_missing_package_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(multilingual_e5, "MODEL_PACKAGE", "no_such_package_anywhere")
-    monkeypatch.setattr(multilingual_e5, "_opened", [])
-    with pytest.raises(EmbedderError, match="EXTRAS=multilingual") as caught:
-        MultilingualE5Embedder().embed_query("x")
-    assert (caught.value.kind, caught.value.retryable) == ("missing_model", False)
 
 
 @pytest.mark.parametrize(("wrong", "kind"), [("weights", "damaged_model"), ("machine", "unsupported_machine")])

@@ -138,16 +138,6 @@ def test_the_api_gives_it_to_who_may_see_the_run(client: Client, run: QueryRun) 
     assert (status, refused["error"]["type"]) == (409, "not_answered")
 
 
-def test_the_page_downloads_it(client: Client, run: QueryRun, django_user_model: Any) -> None:
-    assert client.get(f"/runs/{run.pk}/receipt/").status_code == 302
-    client.force_login(django_user_model.objects.create_superuser("ada"))
-    response = client.get(f"/runs/{run.pk}/receipt/")
-    assert response["Content-Disposition"].startswith("attachment")
-    assert verify(response.json(), own_key()).passed
-    QueryRun.objects.filter(pk=run.pk).update(status="error")
-    assert client.get(f"/runs/{run.pk}/receipt/").status_code == 404
-
-
 @pytest.fixture
 def exported(transactional_db: None, own_folder: Path) -> Iterator[tuple[Collection, dict[str, Any], Path]]:
     """A collection whose documents have several revisions and states, a receipt of an answer, and its export."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from ragd.security import instructions
-from tests.security.backtracking import Matcher, TooManyStepsError, count_steps
+from tests.security.backtracking import TooManyStepsError, count_steps
 
 FIRST = 300  # characters; a pattern that takes few steps for these is fast enough
 SHORT, LONG = 600, 1200  # mostly beyond the bounded repeats of the rules
@@ -66,19 +66,3 @@ def test_a_slow_pattern_would_be_seen(pattern: str, piece: str) -> None:
     except TooManyStepsError:
         return
     assert steps > 4 * FEW_STEPS, steps
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text"),
-    [
-        (r"(?i)\bIgnore\s+(?:all|the)\b", "ignore all, IGNORE the, ignored"),
-        (r"(?<=x)\w+?(?!y)", "xab xcd y"),
-        (r"(\w)\1", "aabbcd"),
-        (r"(?m)^[^\S\n]*#{2,}.*$", "## a\n  ### b\nc"),
-        (r"(?:a++|b)+c", "aabac ac"),
-        (r"[^\d\s]{2,3}\Z", "12 abcd"),
-    ],
-)
-def test_the_counter_finds_what_re_finds(pattern: str, text: str) -> None:
-    compiled = re.compile(pattern)
-    assert Matcher(pattern, compiled.flags, 10**6).find_all(text) == len(list(compiled.finditer(text)))

@@ -219,13 +219,6 @@ def test_a_list_without_production_leads_to_the_environments_that_match(admin_cl
 
 
 @pytest.mark.django_db
-def test_a_run_or_a_trace_is_shown_whatever_its_environment(admin_client: Client, traffic: None) -> None:
-    run = QueryRun.objects.filter(environment="evaluation").first()
-    assert run is not None
-    assert len(admin_client.get(f"/activity/spans/?run_id={run.pk}").context["list"].rows) == 1
-
-
-@pytest.mark.django_db
 def test_the_spans_of_an_environment_over_the_api(client: Client, traffic: None) -> None:
     key = bearer(scope="read")
     for environment, count in (("production", 3), ("interface", 1), ("all", 10)):
@@ -235,13 +228,3 @@ def test_the_spans_of_an_environment_over_the_api(client: Client, traffic: None)
     assert len(get(client, "/v1/spans?where=environment == 'playground'", key)[1]["items"]) == 2
     status, body = get(client, "/v1/spans?environment=moon", key)
     assert (status, body["error"]["field"]) == (422, "environment")
-
-
-@pytest.mark.django_db
-def test_the_overview_tells_what_it_does_not_know(admin_client: Client, traffic: None) -> None:
-    for query in ("period=never", "environment=moon", "by=moon", "colour=blue"):
-        response = admin_client.get(f"/traces/?{query}")
-        assert response.status_code == 422 and len(response.context["wrong"]) == 1
-        assert query.split("=")[0] in response.context["wrong"][0]
-        assert response.context["whole"].spans == 3
-    assert admin_client.get("/traces/?period=7d&environment=all&by=key").context["wrong"] == []

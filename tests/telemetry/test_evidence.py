@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -190,12 +189,6 @@ def test_the_page_reads_what_was_counted_lately(
     assert admin_client.get(PAGE).context["report"].spans == 0, "what was counted last is kept"
 
 
-def test_few_spans_are_counted_each_time(stored: None, admin_client: Client) -> None:
-    assert admin_client.get(PAGE).context["report"].spans
-    Span.objects.all().delete()
-    assert admin_client.get(PAGE).context["report"].spans == 0
-
-
 def test_the_worker_counts_before_the_kept_report_is_too_old(
     stored: None, admin_client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,9 +198,3 @@ def test_the_worker_counts_before_the_kept_report_is_too_old(
     Report.objects.filter(name__startswith="evidence:").update(made_at=made_at)
     assert admin_client.get(PAGE).context["report"].made_at == made_at
     assert refresh_usual() and Report.objects.filter(name__startswith="evidence:").count() == 1
-
-
-def test_the_page_and_its_print_say_that_it_is_no_statement_of_compliance(db: None, admin_client: Client) -> None:
-    page = admin_client.get(PAGE).content.decode()
-    note = re.search(r'<div class="banner"([^>]*)role="note"', page)
-    assert note is not None and "no-print" not in note[0]

@@ -157,20 +157,6 @@ def test_a_wrong_question_is_refused_and_kept(visitor: Client, values: dict[str,
     assert 'value="kept"' in text(response)
 
 
-def test_the_page_shows_the_stored_results_to_the_last_digit(visitor: Client, ask: Callable[..., Any]) -> None:
-    run = ask(QUESTION)
-    for address in (f"/chat/?run={run.pk}", f"/runs/{run.pk}/"):
-        shown = re.findall(
-            r'data-doc-id="([^"]+)" data-chunk-index="(\d+)" data-rank="(\d+)" data-score="([^"]+)"',
-            text(visitor.get(address, follow=True)),
-        )
-        expected = [
-            (item["doc_id"], str(item["chunk_index"]), str(item["rank"]), json.dumps(item["score"]))
-            for item in run.results
-        ]
-        assert sorted(shown) == sorted(expected)  # the chat shows those that are cited first
-
-
 def test_runs_are_filtered_by_their_address(visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]) -> None:
     fill("other", 1)
     first, second = ask(QUESTION), ask("Another question?", collection="other", do="search")

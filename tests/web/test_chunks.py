@@ -68,3 +68,39 @@ def test_an_undo_button_comes_with_what_was_done(visitor: Client, nature: Any) -
     back = visitor.post(CHANGE, {"action": "undo", "overlay_id": overlay}, headers={"HX-Request": "true"})
     assert back["HX-Redirect"] == DOC
     assert nature.chunks.filter(doc_id="whales.md", enabled=False).count() == 0
+
+
+def test_near_duplicates_are_looked_for_and_listed(visitor: Client, nature: Any) -> None:
+    from collections_app.documents.services import ingest_text
+
+    ingest_text(nature, "again.md", nature.documents.get(doc_id="rivers.md").text)
+    assert not has(visitor.get("/collections/nature/health/"), "tbody th")
+    visitor.post("/collections/nature/health/")
+    page = text(visitor.get("/collections/nature/health/?flag=duplicate"))
+    assert "near-duplicate" in page
+    assert re.search(r"similar to <a[^>]*>again\.md#0</a>, 100 %", page)
+    assert "near-duplicate" in text(visitor.get("/collections/nature/documents/rivers.md/"))
+    assert visitor.get("/collections/nature/health/?flag=nonsense&page=x").status_code == 200
+
+
+def test_a_policy_is_tried_and_then_applied(visitor: Client, nature: Any) -> None:
+    address, view = "/collections/nature/documents/whales.md/?view=preview", {"view": "preview"}
+    before = nature.documents.get(doc_id="whales.md")
+    page = text(visitor.get(address))
+    assert "2 of 2 embeddings reused, 0 to embed. 2 of 2 boundaries" in page
+    tried = {"kind": "structure", "target_tokens": "6", "overlap_tokens": "0", "max_chars": "1000"}
+    part = visitor.get(address, tried | view, headers={"HX-Request": "true", "HX-Target": "preview"})
+    assert part.content.decode().startswith('<div id="preview"')
+    wrong = visitor.get(address, tried | view | {"overlap_tokens": "9"})
+    assert wrong.status_code == 422
+    assert "overlap_tokens must be smaller than target_tokens (6)" in wrong.content.decode()
+    assert nature.documents.get(doc_id="whales.md").updated_at == before.updated_at
+    assert visitor.post(address, tried)["Location"] == DOC
+    after = nature.documents.get(doc_id="whales.md")
+    assert (after.chunk_policy["target_tokens"], after.revision) == (6, 2)
+    assert after.chunk_count > before.chunk_count
+    sample = text(visitor.get("/collections/nature/index-versions/", tried))
+    assert "3 documents of 3" in sample
+    assert "index-versions/?kind=structure&target_tokens=6&overlap_tokens=0&max_chars=1000#change" in sample
+    filled = text(visitor.get("/collections/nature/index-versions/", tried))
+    assert re.search(r'name="target_tokens" value="6"', filled)

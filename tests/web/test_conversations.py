@@ -8,9 +8,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
@@ -81,23 +79,6 @@ def test_a_filter_finds_whole_conversations(visitor: Client) -> None:
     assert texts(visitor.get(PAGE), "#conversations .chip") == ["1 incorrect", "1 correct"]
     assert texts(visitor.get(f"{PAGE}?id=b"), ".conversation .chip") == ["incorrect"]
     assert listed(visitor, "?channel=nonsense") == ["Other?", "Why?"]
-
-
-def test_the_list_asks_as_much_for_three_as_for_one(visitor: Client) -> None:
-    ada = User.objects.get(username="ada")
-
-    def add(name: str) -> None:
-        give_feedback(make_run(name, 1, user=ada), correct=True, actor=ada)
-
-    add("a")
-    visitor.get(PAGE)
-    with CaptureQueriesContext(connection) as one:
-        visitor.get(PAGE)
-    add("b")
-    add("c")
-    with CaptureQueriesContext(connection) as three:
-        visitor.get(PAGE)
-    assert len(three) == len(one)
 
 
 def test_a_run_names_its_conversation(

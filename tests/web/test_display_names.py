@@ -16,7 +16,6 @@ from collections_app.collections.models import collection_choices
 from collections_app.collections.services import create_collection
 from collections_app.http.page_requests import collection_titles
 from collections_app.models import Chunk, Collection, Document, RoleGrant
-from evaluation_app.models import GoldenSet
 from tests.web.pages import attribute, has, texts, wrong_fields
 
 pytestmark = pytest.mark.django_db
@@ -47,20 +46,6 @@ def test_its_own_pages_and_the_menus_call_it_so(visitor: Client, park: Collectio
     assert texts(chat, "[data-chosen]") == [TITLE]
     assert attribute(chat, "#composer input[name=collection]", "value") == "nature"
     assert TITLE in "".join(texts(visitor.get("/keys/?view=new"), "form label"))
-
-
-def test_what_only_knows_the_name_calls_it_so(visitor: Client, park: Collection, ask: Callable[..., Any]) -> None:
-    run = ask("Which whale is the largest?")
-    listed = visitor.get("/activity/")
-    assert texts(listed, "tbody .name-cell") == [TITLE] and attribute(listed, "tbody .name-cell", "title") == "nature"
-    assert texts(visitor.get("/activity/?collection=nature"), "#filter-collection summary b") == [TITLE]
-    assert TITLE in texts(visitor.get(f"/runs/{run.pk}/"), ".facts a[href='/collections/nature/']")
-    GoldenSet.objects.create(name="whales", collection_name="nature")
-    assert texts(visitor.get("/evaluation/sets/"), "tbody a[href='/collections/nature/']") == [TITLE]
-    for words in ("animals", "nature"):
-        part = visitor.get("/go/", {"q": words}, headers={"HX-Request": "true", "HX-Target": "palette-results"})
-        assert TITLE in texts(part, "a[href='/collections/nature/']")[0]
-        assert TITLE in texts(part, "a[href='/collections/nature/playground/']")[0]
 
 
 def test_a_title_that_several_have_is_told_apart() -> None:

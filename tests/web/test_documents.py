@@ -113,17 +113,6 @@ def test_text_that_looks_like_html_is_text(visitor: Client, fill: Callable[..., 
     assert shown_text(text(visitor.get("/collections/nature/documents/%3Cb%3E.md/"))) == hostile
 
 
-def test_a_cited_place_is_marked_and_found(visitor: Client, fill: Callable[..., Any]) -> None:
-    document = fill().documents.get(doc_id="whales.md")
-    quote = "It eats krill."
-    start = document.text.index(quote)
-    html = text(visitor.get(f"/collections/nature/documents/whales.md/?start={start}&end={start + len(quote)}"))
-    marked = re.findall(r"<mark[^>]*>(.*?)</mark>", html)
-    assert "".join(marked) == quote
-    assert html.count('id="cited"') == 1
-    assert shown_text(html) == document.text
-
-
 @pytest.mark.parametrize(
     "place", ["start=5&end=5", "start=9&end=2", "start=-1&end=4", "start=x&end=y", "start=99999&end=100000", "start=3"]
 )

@@ -276,18 +276,6 @@ def test_questions_are_filtered_and_sorted_by_the_address(
     assert questions_in(whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/", query))) == expected
 
 
-@pytest.mark.parametrize(
-    ("query", "count"),
-    [("low=many&verdict=odd", 2), ("measure=beauty&mode=boredom", 2), ("category=a&outcome=b&result=c&sort=d", 4)],
-)
-def test_a_wrong_filter_is_told_and_left_out(
-    visitor: Client, runs: list[EvaluationRun], query: str, count: int
-) -> None:
-    page = visitor.get(f"/evaluation/runs/{runs[2].pk}/?{query}")
-    assert len(texts(page, '#questions .banner[role="alert"] p')) == count
-    assert len(questions_in(whole(page))) == QUESTIONS
-
-
 def test_a_question_shows_marks_support_worth_and_ranks(visitor: Client, runs: list[EvaluationRun], fill: Any) -> None:
     fill(documents=2)
     html = whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/items/0/"))

@@ -13,7 +13,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.plans.services import save_plan
 from tests.evaluation.made_runs import make_run, make_set
 from tests.retrieval.corpus import make_collection
-from tests.web.pages import attribute, has, tree, wrong_fields
+from tests.web.pages import attribute, has, wrong_fields
 
 pytestmark = pytest.mark.django_db
 
@@ -37,18 +37,6 @@ def test_a_set_without_questions_cannot_be_started(admin_client, house):
     assert not EvaluationRun.objects.exists()
     house.delete()
     assert has(admin_client.get(NEW), "main .empty-state") and not has(admin_client.get(NEW), "main form.form")
-
-
-def test_one_button_starts_a_run_and_the_options_are_folded(admin_client, house):
-    page = admin_client.get(NEW)
-    assert has(page, "main form.form > .actions button.primary") and has(page, "main #options:not([open])")
-    assert not has(page, "main form.form > :not(#options) :is(input:not([type=hidden]), select, textarea)")
-    opened = tree(page).css("#options :is(input:not([type=hidden]), select, textarea)")
-    folded = tree(page).css("#options details :is(input:not([type=hidden]), select, textarea)")
-    assert 3 <= len(opened) - len(folded) <= 12
-    sent = {"measured": "embedded", "cut": attribute(page, "#id_cut", "value"), "do": "start"}
-    assert admin_client.post(f"{NEW}&set={house.name}", sent).status_code == 302
-    assert has(admin_client.post(f"{NEW}&set={house.name}", sent | {"cut": "0"}), "main #options[open]")
 
 
 def test_a_run_is_started_with_what_was_filled_in(admin_client, house):

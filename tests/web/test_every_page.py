@@ -85,7 +85,7 @@ def test_lists_ask_as_much_for_three_rows_as_for_one(
     addresses = [
         "/", "/collections/", "/collections/nature/", "/collections/nature/uploads/", "/activity/", "/operations/",
         "/collections/nature/uploads/?state=all", "/operations/?view=conformance", "/traces/", "/evaluation/",
-        "/evaluation/sets/", "/go/?q=w", "/evaluation/experiments/",
+        "/evaluation/sets/", "/go/?q=w", "/evaluation/experiments/", "/activity/conversations/",
     ]  # fmt: skip
 
     def add(number: int) -> None:

@@ -114,15 +114,3 @@ def test_who_may_not_see_a_collection_is_told_nothing_of_it(
     page = client.get(BUILDER, asked)
     assert page.status_code == 200 and b"obsidian" not in page.content
     assert b"metadata.secret" not in client.get(BUILDER, asked | {"filter": ""}).content
-
-
-@pytest.mark.django_db
-def test_every_filter_has_a_builder(visitor: Client, fill: Callable[..., Any]) -> None:
-    fill()
-    for address, name in (
-        ("/collections/nature/", "id_filter"),
-        ("/collections/nature/playground/", "id_filter"),
-        ("/chat/", "id_filter"),
-    ):
-        page = visitor.get(address)
-        assert has(page, f"#{name}-build [hx-get^='{BUILDER}']"), address

@@ -72,6 +72,26 @@ def test_a_filter_names_all_documents(visitor: Client, nature: Collection) -> No
     assert refused.context["refused"] and texts(refused, ".impact .banner[data-tone=watch]")
 
 
+def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, nature: Collection) -> None:
+    at = "/collections/nature/impact/?doc_id=trees.md&index=0"
+    tried = visitor.post(at, {"action": "edit", "impact": "edit-chunk", "content": "Nothing of this."}, headers=PART)
+    assert previewed(tried)[2:] == (2, 2)
+    empty = visitor.post(at, {"impact": "edit-chunk", "content": " "}, headers=PART)
+    assert empty.context["refused"] and texts(empty, ".impact .banner[data-tone=watch]")
+    without = visitor.get("/collections/nature/impact/?now=1&impact=disable-chunk&doc_id=trees.md&index=0")
+    assert without.status_code == 200 and previewed(without)[2:] == (2, 2)
+    policy = {"impact": "policy", "target_tokens": "60", "overlap_tokens": "0"}
+    for scope in ("", "?doc_id=trees.md"):
+        assert previewed(visitor.post(f"/collections/nature/impact/{scope}", policy, headers=PART))[2:] == (2, 2)
+    at_once = visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=0")
+    assert attribute(at_once, "#impact[hx-trigger=load]", "hx-get") == (
+        "/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=0"
+    )
+    assert visitor.get("/collections/nature/impact/").status_code == 422
+    assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=none&index=0").status_code == 404
+    assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=x").status_code == 422
+
+
 def test_the_gate_is_set_judges_and_is_overruled(
     visitor: Client, nature: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

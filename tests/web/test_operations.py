@@ -15,28 +15,7 @@ from collections_app.http.navigation import all_pages
 from collections_app.jobs.workers import record_archive, record_backup, record_drill
 from collections_app.models import Report
 from ragd_site.operations.palette import NEW, VERBS, find_destinations
-from tests.web.pages import has, text, texts, tones, tree
-
-
-def make_run(
-    days_ago: float, *, took_ms: float = 10, status: str = "ok", kind: str = "ask", channel: str = "api"
-) -> Any:
-    from retrieval_app.models import QueryRun
-
-    return QueryRun.objects.create(
-        kind=kind, collection_name="nature", query="q", status=status, channel=channel, timings_ms={"total": took_ms},
-        environment="evaluation" if channel == "worker" else "production",
-        created_at=timezone.now() - timedelta(days=days_ago),
-    )  # fmt: skip
-
-
-def test_home_warns_when_nobody_works(visitor: Client, fill: Callable[..., Any]) -> None:
-    from collections_app.models import IngestJob, WorkerHeartbeat
-
-    IngestJob.objects.create(collection=fill(documents=0), doc_id="a.txt")
-    assert texts(visitor.get("/"), ".banner[data-tone=bad] p")[0].startswith("1 job queued")
-    WorkerHeartbeat.objects.create(name="w", beat_at=timezone.now())
-    assert not has(visitor.get("/"), ".banner[data-tone=bad]:not([hidden])")
+from tests.web.pages import text, tones, tree
 
 
 def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,26 +30,6 @@ def test_storage_counts_partitions_with_their_table(fill: Callable[..., Any], mo
     assert not [name for name in names if name.startswith("chunks_")]
     assert summary.database_bytes > sum(table.size_bytes for table in summary.tables)
     assert index_builds() == []
-
-
-def test_the_palette_finds_by_words(visitor: Client, fill: Callable[..., Any], django_user_model: Any) -> None:
-    fill("Größe & Maß", 1)
-    run = make_run(0)
-    django_user_model.objects.filter(username="ada").update(is_staff=False)
-    part = {"HX-Request": "true", "HX-Target": "palette-results"}
-
-    def found(words: str) -> str:
-        return text(visitor.get("/go/", {"q": words}, headers=part))
-
-    assert "Operations" in found("worker")
-    assert "Größe &amp; Maß" in found("größe")
-    assert "Größe &amp; Maß" in found("GRÖSSE".replace("SS", "ß"))
-    assert "Whales" in found("whale")
-    assert f"/runs/{run.pk}/" in found("q")
-    assert "<li>" not in found("zzz")
-    assert "/admin/" not in found("admin")
-    django_user_model.objects.filter(username="ada").update(is_staff=True)
-    assert "/admin/" in found("admin")
 
 
 def test_the_palette_finds_every_page_and_what_can_be_done(visitor: Client, fill: Callable[..., Any]) -> None:

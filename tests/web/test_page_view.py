@@ -46,19 +46,6 @@ def test_a_citation_opens_the_page_with_its_words_framed(visitor: Client, paper:
     assert "page-pane" not in visitor.get(BASE).content.decode()
 
 
-def test_turning_the_page_goes_to_its_text_also_from_a_citation(
-    visitor: Client, paper: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    start = Document.objects.get().text.index("north")
-    cited = f"start={start}&end={start + 5}"
-    for query, leaf in ((f"?{cited}", 2), (f"?view=page&leaf=3&{cited}", 3), (f"?view=page&leaf=1&{cited}", 1)):
-        html = visitor.get(f"{BASE}{query}").content.decode()
-        begin = html.index('id="page-text"')
-        shown = html[begin : begin + 400]
-        assert IMAGE.format(leaf) in html and PAGES[leaf - 1].split()[0] in shown.partition("</span>")[2][:200]
-        assert html.count('id="page-text"') == 1 and "<mark" in html
-
-
 def test_the_picture_is_drawn_once_for_a_browser_that_keeps_it(visitor: Client, paper: Collection) -> None:
     answer = visitor.get(IMAGE.format(1))
     assert answer.status_code == 200 and answer["Content-Type"] in ("image/jpeg", "image/png")

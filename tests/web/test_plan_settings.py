@@ -17,16 +17,11 @@ from evaluation_app.models import GoldenSet
 from retrieval_app.plans.forms import PlaygroundForm
 from retrieval_app.plans.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
 from retrieval_app.runs.forms import AskForm
-from tests.web.pages import has, texts, tree
+from tests.web.pages import has
 
 pytestmark = pytest.mark.usefixtures("module_nature")
 PAGES = ("/chat/", "/collections/nature/playground/", "/evaluation/runs/?view=new&set=birds")
 FOLD = "details[data-expert]"
-
-
-def names(response: Any, selector: str) -> list[str]:
-    nodes = tree(response).css(f"{selector} :is(input, select, textarea)[name]")
-    return list(dict.fromkeys((node.attributes["name"] or "").removeprefix("plan-") for node in nodes))
 
 
 def test_every_form_has_its_labels_and_help_from_the_list(fill: Callable[..., Any]) -> None:
@@ -51,23 +46,6 @@ def test_every_form_has_its_labels_and_help_from_the_list(fill: Callable[..., An
     with override("en"):
         titles = {name: str(BY_NAME[name].label) for name in TITLES if name in BY_NAME}
     assert titles | {"k": "k"} == {name: TITLES[name] for name in titles}
-
-
-def test_simple_settings_are_shown_and_the_others_folded(visitor: Client) -> None:
-    GoldenSet.objects.create(name="birds", collection_name="nature")
-    for page in PAGES:
-        response = visitor.get(page)
-        assert names(response, ".plan-simple") == ["plan", "mode", "k", "rerank"]
-        assert {"candidate_pool", "rrf_k", "exact", "compress", "hops"} <= set(names(response, FOLD))
-        assert not has(response, f"{FOLD}[open]") and has(response, "[data-also-set][hidden]")
-
-
-def test_what_is_set_in_the_fold_is_named_outside_and_what_is_wrong_stands_there(visitor: Client) -> None:
-    response = visitor.get("/collections/nature/playground/?q=whale&rrf_k=20&exact=always&k=3")
-    assert texts(response, "[data-also-set] span") == ["RRF constant, Exact vector search"]
-    assert not has(response, f"{FOLD}[open]")
-    refused = visitor.get("/collections/nature/playground/?q=whale&rrf_k=x")
-    assert names(refused, ".plan-simple")[-1] == "rrf_k" and "rrf_k" not in names(refused, FOLD)
 
 
 def test_the_expert_view_is_remembered_for_the_person(visitor: Client, django_user_model: Any) -> None:

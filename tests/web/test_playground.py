@@ -14,7 +14,7 @@ from django.test import Client
 
 from collections_app.access.permissions import Role
 from collections_app.models import RoleGrant
-from tests.web.pages import has, is_empty, text, wrong_fields
+from tests.web.pages import has, text, wrong_fields
 from tests.web.test_every_page import check_page
 
 pytestmark = pytest.mark.usefixtures("module_nature", "bound")
@@ -41,18 +41,6 @@ def newest_run() -> Any:
     return QueryRun.objects.newest_first().first()
 
 
-def test_without_a_query_it_says_what_it_does(visitor: Client, fill: Callable[..., Any]) -> None:
-    from retrieval_app.models import QueryRun
-
-    html = text(visitor.get(PLAY))
-    check_page(html)
-    assert "data-column" not in html
-    assert QueryRun.objects.count() == 0
-    fill("bare", documents=0)
-    assert is_empty(visitor.get("/collections/bare/playground/"))
-    assert visitor.get("/collections/nothing/playground/").status_code == 404
-
-
 def test_its_rows_are_the_ranking_of_every_door(visitor: Client, fill: Callable[..., Any]) -> None:
     from retrieval_app.plans.services import build_plan
     from retrieval_app.search.query_pipeline import QueryRequest, search
@@ -67,15 +55,6 @@ def test_its_rows_are_the_ranking_of_every_door(visitor: Client, fill: Callable[
         shown = [(f"{doc_id}#{index}", json.loads(score)) for doc_id, index, _, score in column(html, name)]
         assert shown == [(key, score) for key, score in rows[: len(shown)]]
     assert len(column(html, "fused")) == len(column(html, "vector")) > 3
-
-
-def test_a_look_is_kept_as_a_run_that_it_links(visitor: Client) -> None:
-    html = text(visitor.get(f"{PLAY}?q=krill&mode=lexical&k=2"))
-    run = newest_run()
-    assert f'href="/runs/{run.pk}/"' in html
-    assert (run.query, run.plan["mode"], run.plan["k"], run.channel, run.user.username) == (
-        "krill", "lexical", 2, "page", "ada",
-    )  # fmt: skip
 
 
 def test_every_field_reaches_the_plan_and_comes_back(visitor: Client) -> None:
@@ -114,32 +93,6 @@ def test_a_wrong_plan_is_refused_beside_the_query(visitor: Client, query: str, s
     assert wrong_fields(response) == wrong
     assert 'value="kept"' in html
     assert 'value="whale"' in html
-
-
-def test_two_plans_side_by_side(visitor: Client, fill: Callable[..., Any]) -> None:
-    from ragd.insight.ranking_comparison import kendall_tau
-    from retrieval_app.plans.services import build_plan
-    from retrieval_app.search.query_pipeline import QueryRequest, search
-
-    collection = fill()
-    html = text(visitor.get(f"{PLAY}?q=the+largest+animal&k=5&mode=vector&ab=on&b-mode=lexical&b-k=3"))
-    check_page(html)
-    results = []
-    for side, plan in (("A", {"mode": "vector", "k": 5}), ("B", {"mode": "lexical", "k": 3})):
-        chosen = build_plan(collection, **plan)
-        run = search(QueryRequest(collection, "the largest animal", chosen, "cli"))
-        assert column(html, "final", side) == as_shown(run.results)
-        results.append(run.retrieved_ids)
-    tau = kendall_tau(*results)
-    assert tau is not None and f">{tau:.3f}<" in html
-    shared = len(set(results[0]) & set(results[1]))
-    assert f"{shared} <small>of {max(map(len, results))}</small>" in html
-    differing = re.findall(
-        r'<tr><th scope="row">([^<]+)</th><td class="mono">([^<]*)</td><td class="mono">([^<]*)', html
-    )
-    assert [tuple(map(html_module.unescape, item)) for item in differing] == [
-        ("mode", '"vector"', '"lexical"'), ("k", "5", "3"),
-    ]  # fmt: skip
 
 
 def test_a_row_opens_its_arithmetic_and_its_text(visitor: Client) -> None:

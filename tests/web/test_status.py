@@ -61,15 +61,6 @@ def run_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return choose
 
 
-def test_the_page_tells_the_product_from_the_specification(visitor: Client) -> None:
-    from ragd.types import SPEC_VERSION
-    from ragd.version import product_version
-
-    versions = visitor.get("/operations/?view=conformance").context["versions"]
-    assert (versions.product, versions.specification) == (product_version(), SPEC_VERSION)
-    assert versions.is_supported and product_version() not in ("source", SPEC_VERSION)
-
-
 def test_a_run_under_way_is_polled_and_one_that_is_given_up_is_named(visitor: Client) -> None:
     running = make_running(attempts=3, lease_until=timezone.now() - timedelta(seconds=1))
     part = visitor.get("/operations/?view=conformance", headers={"HX-Request": "true", "HX-Target": "conformance"})

@@ -15,8 +15,8 @@ from ragd_site.runtime.programs import find_binaries, identity_of, server_accoun
 from tests.cluster import nodes
 from tests.faults.brokers import RABBITMQ, accepts, rabbitmq_variables, redis_command, stop_epmd
 from tests.faults.fault_matrix.services import Host, Service, small_disk
-from tests.faults.fault_matrix.setups import DISK_MB, START_S, Setup, wait_for
-from tests.server import ROOT, free_port
+from tests.faults.fault_matrix.setups import DISK_MB, START_S, Setup
+from tests.server import ROOT, free_port, wait_for
 
 WORKER = ["-m", "celery", "-A", "ragd_site.worker", "worker", "--pool", "prefork", "--loglevel", "WARNING"]
 WEB = ["-m", "gunicorn", "-c", "python:ragd_site.web", "ragd_site.wsgi"]

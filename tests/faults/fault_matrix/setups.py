@@ -11,7 +11,6 @@ import tempfile
 import time
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ import psycopg
 from ragd_site import embedded
 from tests.faults.fault_matrix.model import DIMS, MODEL, Model
 from tests.faults.fault_matrix.services import Service, Watcher, small_disk
-from tests.server import ROOT, Server, free_port
+from tests.server import ROOT, Server, free_port, wait_for
 
 START_S = 120.0
 PATIENCE_S = 180.0
@@ -178,14 +177,6 @@ class Setup(ABC):
             timeout=PATIENCE_S,
             check=False,
         )
-
-
-def wait_for(is_done: Callable[[], bool], what: str, patience_s: float, details: Callable[[], str] = str) -> None:
-    deadline = time.monotonic() + patience_s
-    while not is_done():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no {what} in {patience_s:.0f} s\n{details()}")
-        time.sleep(0.1)
 
 
 class Embedded(Setup):
