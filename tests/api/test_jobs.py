@@ -3,7 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 from collections_app.collections.services import create_collection
-from collections_app.models import Collection, IngestJob
+from collections_app.jobs.dispatch import run_job
+from collections_app.models import Collection, IngestBatch, IngestJob
 
 
 def upload(api: Any, *names: str, collection: str = "notes") -> list[str]:
@@ -43,3 +44,69 @@ def test_a_job_of_another_collection_is_404(api: Any, make_api: Any, notes: Coll
         assert limited.patch(f"/jobs?job={job}", {"state": state}).json()["error"]["type"] == "unknown_job"
         assert limited.patch("/jobs?collection=notes", {"state": state}).status_code in (403, 404)
     assert IngestJob.objects.get(pk=job).state == "queued"
+
+
+CANCELLED, QUEUED = {"state": "cancelled"}, {"state": "queued"}
+
+
+def test_an_upload_is_a_batch_that_tells_its_progress(api: Any, notes: Collection) -> None:
+    jobs = upload(api, "a.txt", "b.txt", "c.txt")
+    (batch,) = api.get("/batches?collection=notes").json()["items"]
+    assert (batch["collection"], batch["kind"], batch["documents"], batch["queued"], batch["done"]) == (
+        "notes", "upload", 3, 3, 0,
+    )  # fmt: skip
+    run_job(jobs[0])
+    IngestJob.objects.filter(pk=jobs[1]).update(state="failed", error="why")
+    found = api.get(f"/batches/{batch['id']}").json()
+    assert (found["done"], found["percent"], found["succeeded"], found["failed"], found["errors"]) == (2, 66, 1, 1, 1)
+    assert [job["id"] for job in api.get(f"/jobs?batch={batch['id']}&state=failed").json()["items"]] == [jobs[1]]
+
+
+def test_cancel_and_retry_of_a_batch(api: Any, make_api: Any, notes: Collection) -> None:
+    jobs = upload(api, "a.txt", "b.txt")
+    batch = IngestBatch.objects.get().pk
+    IngestJob.objects.filter(pk=jobs[0]).update(state="failed")
+    assert make_api(scope="read").patch(f"/jobs?batch={batch}", CANCELLED).status_code == 403
+    assert make_api(collections=["other"]).patch(f"/jobs?batch={batch}", CANCELLED).status_code == 404
+    assert IngestJob.objects.get(pk=jobs[1]).state == "queued"
+    assert api.patch(f"/jobs?batch={batch}", CANCELLED).json() == {"jobs": 1}
+    assert api.patch(f"/jobs?batch={batch}", QUEUED).json() == {"jobs": 1}
+    assert [IngestJob.objects.get(pk=job).state for job in jobs] == ["queued", "cancelled"]
+
+
+def test_cancel_and_retry_of_jobs(api: Any, make_api: Any, notes: Collection) -> None:
+    (job,) = upload(api, "a.txt")
+    assert api.patch(f"/jobs?job={job}", CANCELLED).json() == {"jobs": 1}
+    assert api.patch(f"/jobs?job={job}", CANCELLED).status_code == 409
+    assert api.patch(f"/jobs?job={job}", QUEUED).json() == {"jobs": 1}
+    assert api.patch(f"/jobs?job={job}", QUEUED).status_code == 409
+    IngestJob.objects.update(state="failed")
+    assert api.patch("/jobs?collection=notes", QUEUED).json() == {"jobs": 1}
+    assert make_api(collections=["other"]).patch("/jobs?collection=notes", CANCELLED).status_code == 403
+    assert api.patch("/jobs?collection=notes", CANCELLED).json() == {"jobs": 1}
+    for where in ("", f"?collection=notes&batch={IngestBatch.objects.get().pk}"):
+        assert api.patch(f"/jobs{where}", CANCELLED).json()["error"]["field"] == "job"
+    assert api.get(f"/jobs/{job}").json()["error"].startswith("cancelled by key ")
+
+
+def test_a_job_tells_its_stages_and_how_many_are_ahead(api: Any, notes: Collection) -> None:
+    first, second = upload(api, "a.txt"), upload(api, "b.txt")
+    waiting = api.get(f"/jobs/{second[0]}").json()
+    assert (waiting["ahead"], [stage["state"] for stage in waiting["stages"]]) == (1, ["waiting"] * 4)
+    run_job(first[0])
+    done = api.get(f"/jobs/{first[0]}").json()
+    assert [(stage["stage"], stage["state"]) for stage in done["stages"]] == [
+        (stage, "succeeded") for stage in ("parse", "chunk", "embed", "store")
+    ]
+    assert done["batch_id"] and api.get(f"/jobs/{second[0]}").json()["ahead"] == 0
+
+
+def test_the_queue_tells_its_depth_and_refuses_with_retry_after(api: Any, notes: Collection, settings: Any) -> None:
+    create_collection(name="other")
+    settings.RAGD_QUEUE_MAX_JOBS = 2
+    upload(api, "a.txt", "b.txt")
+    queue = api.get("/queue").json()
+    assert (queue["waiting"], queue["waiting_bytes"], queue["max_jobs"]) == (2, 18, 2)
+    refused = api.upload("other", ("c.txt", b"some text"))
+    assert (refused.status_code, refused.json()["error"]["type"], refused["Retry-After"]) == (429, "queue_full", "61")
+    assert IngestJob.objects.count() == 2
