@@ -137,5 +137,5 @@ def test_the_operations_have_the_names_of_the_contract(client: Client, db: None)
     assert {
         "collections-get", "collections-update", "collections-delete", "collections-statistics", "documents-list",
         "documents-get", "documents-delete", "documents-upload", "chunks-list", "jobs-list",
-        "jobs-get", "api-keys-list", "api-keys-revoke",
+        "jobs-get", "api-keys-list", "api-keys-revoke", "runs-list", "runs-get", "chat-completions", "models-list",
     } <= set(found)  # fmt: skip
