@@ -1,7 +1,4 @@
-"""Kill -9 of every part of `make run` under load, a slow model, and what the comparison afterwards sees.
-
-`make bench BENCH=faults` plays every fault on both set-ups.
-"""
+"""The harness of `make bench BENCH=faults`: one cheap fault on a small set-up, and what its comparison sees."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ from tests.faults.fault_matrix.setups import COLLECTION
 from tests.faults.fault_matrix.verify import verify
 
 NAME = f"ragd_faults_{os.getpid()}"
-pytestmark = [pytest.mark.timeout(600), pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")]
 
 
 @pytest.fixture
@@ -67,26 +64,6 @@ def test_a_fault_is_survived_and_what_is_lost_or_doubled_is_seen(
         found = verify(setup, load, checks=False)
         assert [words.split()[0] for words in found.lost] == [lost, "1"]
         assert [words.split()[0] for words in found.doubled] == [doubled]
-
-
-def test_nothing_is_lost_or_done_twice_under_fire(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAGD_JOB_LEASE_S", "3")
-    kills = [FAULTS[name] for name in ("web", "worker", "worker-child", "worker-pool", "database")]
-    results = list(matrix.run(kills, "embedded", 1, seed=7))
-    assert {result.fault: result.words for result in results} == {fault.name: [] for fault in kills}
-    assert all(result.is_good and result.times == 1 for result in results)
-    assert sum(result.cut_off for result in results) > 0
-
-
-def test_the_default_lease_and_maintenance_leave_time_for_another_within_a_minute(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("RAGD_PROCESS", "command")  # the import would set it
-    from ragd_site.environment import Environment
-    from ragd_site.worker import MAINTAIN_EVERY_S
-
-    lease_s = Environment.model_fields["RAGD_JOB_LEASE_S"].default
-    assert lease_s + MAINTAIN_EVERY_S <= 45
 
 
 def test_every_fault_names_its_setups_and_can_say_why_it_is_missing() -> None:

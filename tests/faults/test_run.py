@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import shutil
 import signal
@@ -13,14 +14,15 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+import requests
 
 from ragd_site import embedded
-from tests.server import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 150
@@ -94,6 +96,13 @@ class Server:
             return error.code
         except OSError:
             return 0
+
+
+def wait_for(is_done: Callable[[], bool], what: str, *, every_s: float = 0.1) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_done():
+        assert time.monotonic() < deadline, f"no {what} in {PATIENCE_S} s"
+        time.sleep(every_s)
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +179,53 @@ def test_killed_children_come_back(server: Server) -> None:
     wait_for(lambda: server.health() == 200, "health")
     assert "The web server was killed by signal 9; it starts again in 2 s." in server.printed()
     assert "The worker was killed by signal 9; it starts again in 2 s." in server.printed()
+
+
+def write_text(seed: int, sentences: int) -> bytes:
+    """Sentences of ten plain words, different for every seed."""
+    plain = ["water", "kettle", "boils", "tea", "cup", "morning", "river", "stone", "bread", "table", "garden", "music"]
+    draw = random.Random(seed)
+    return " ".join(" ".join(draw.choices(plain, k=10)).capitalize() + "." for _ in range(sentences)).encode()
+
+
+def test_worker_killed_in_the_middle_of_ingest_loses_no_document(server: Server) -> None:
+    address = f"http://127.0.0.1:{server.port}/v1"
+    secret = requests.post(f"{address}/api-keys", json={"label": "test"}, timeout=30).json()["secret_once"]
+    client = requests.Session()
+    client.headers["Authorization"] = f"Bearer {secret}"
+    client.post(f"{address}/collections", json={"name": "kept", "hybrid_enabled": True}, timeout=30).raise_for_status()
+    files = [("files", (f"text-{number}.txt", write_text(number, 240))) for number in range(3)]
+    client.post(f"{address}/collections/kept/documents", files=files, timeout=60).raise_for_status()
+
+    def jobs() -> list[dict[str, Any]]:
+        items: list[dict[str, Any]] = client.get(f"{address}/jobs?collection=kept", timeout=30).json()["items"]
+        return [item for item in items if item["kind"] == "file"]  # the weights of the lists are measured too
+
+    wait_for(lambda: any(job["stage"] == "embed" and job["chunks_done"] for job in jobs()), "half-done job")
+    for pid in sorted(pid for pid, command in server.descendants().items() if "celery" in command):
+        os.kill(pid, signal.SIGKILL)
+    cut_off = {job["doc_id"] for job in jobs() if job["state"] == "running"}
+    assert cut_off
+    wait_for(lambda: all(job["state"] == "succeeded" for job in jobs()), "success of every job", every_s=0.5)
+
+    done = {job["doc_id"]: job for job in jobs()}
+    assert sorted(done) == ["text-0.txt", "text-1.txt", "text-2.txt"]
+    assert {name for name, job in done.items() if job["attempts"] == 2} == cut_off
+    stored = client.get(f"{address}/collections/kept/documents", timeout=30).json()["items"]
+    assert {item["doc_id"]: item["chunk_count"] for item in stored} == {
+        name: job["chunks_total"] for name, job in done.items()
+    }
+
+
+def test_killed_database_comes_back_under_the_running_server(server: Server) -> None:
+    cluster = embedded.read_cluster(server.var)
+    assert cluster is not None
+    pid = embedded.postmaster_pid(cluster.data)
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: embedded.postmaster_pid(cluster.data) not in (pid, None), "new postmaster")
+    wait_for(lambda: server.health() == 200, "health")
+    assert "The embedded PostgreSQL is gone; it starts again." in server.printed()
 
 
 def test_killed_supervisor_takes_its_children_along_and_hinders_no_start(server: Server) -> None:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import random
 import shutil
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from tests.cluster import nodes
 from tests.faults.fault_matrix.full import Full
 from tests.faults.fault_matrix.services import may_make_hosts
 from tests.faults.fault_matrix.setups import Needs, Setup
+from tests.faults.kills import kill_all
 from tests.server import ROOT
 
 BOTH = ("embedded", "full")
@@ -57,12 +57,6 @@ def fault(
 # Kills
 
 
-def kill_all(pids: Sequence[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-
-
 @fault("web")
 def kill_web(setup: Setup, draw: random.Random) -> None:
     kill_all(setup.pids("web"))
@@ -81,12 +75,6 @@ def kill_worker(setup: Setup, draw: random.Random) -> None:
 @fault("worker-child")
 def kill_worker_child(setup: Setup, draw: random.Random) -> None:
     kill_all([draw.choice(setup.pids("worker")[1:])])
-
-
-@fault("worker-pool")
-def kill_worker_pool(setup: Setup, draw: random.Random) -> None:
-    """All but the first process; one of them held the lock of the pipe that all read from."""
-    kill_all(setup.pids("worker")[1:])
 
 
 @fault("database")

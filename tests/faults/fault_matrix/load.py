@@ -16,15 +16,12 @@ from typing import Any
 import requests
 
 from tests.faults.fault_matrix.setups import COLLECTION, PATIENCE_S, Setup
+from tests.faults.kills import PLAIN
 
 PAUSE_S = {"upload": 0.8, "search": 0.3, "ask": 0.6}
 REQUEST_S = 100.0  # no answer in that time: it hangs
 FILES_MAX = 3
 REPLACED, DELETED = 0.2, 0.1  # share of requests
-PLAIN = (
-    "water", "kettle", "boils", "tea", "cup", "morning", "river", "stone", "bread", "table", "garden", "music",
-    "harbour", "lamp", "winter", "letter",
-)  # fmt: skip
 PASSING = frozenset({409, 429, 500, 502, 503, 504})  # sent again
 
 

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 import ragd
 from ragd.types import ChunkPolicy
-from tests.fakes.openai_server import hashed_vector
 from tests.faults.fault_matrix.load import Load
-from tests.faults.fault_matrix.model import DIMS
 from tests.faults.fault_matrix.setups import COLLECTION, PATIENCE_S, POLICY, Setup
+from tests.faults.kills import differences
 
 STARTUP = "SELECT id, index_version FROM collections WHERE name = %s"
 DOCUMENTS = "SELECT doc_id, text, title FROM documents WHERE collection_id = %s"
@@ -122,15 +117,3 @@ def compare_runs(setup: Setup, load: Load, found: Verdict) -> None:
     missing = len(ids) - len(setup.ask(RUNS, ids))
     found.lost += [f"{missing} of {len(ids)} answered runs"] * bool(missing)
     load.run_ids.clear()
-
-
-def differences(name: str, fresh: Sequence[ragd.Chunk], rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    """What is wrong with the stored chunks of one document."""
-    expected = [(chunk.chunk_index, chunk.content, chunk.start, chunk.end, chunk.context) for chunk in fresh]
-    if [row[:5] for row in rows] != expected:
-        return [f"{name} has {len(rows)} chunks that are not the {len(expected)} of its text"]
-    for row, chunk in zip(rows, fresh, strict=True):
-        vector = np.asarray(json.loads(row[5]), dtype=np.float32)
-        if not np.allclose(vector, hashed_vector(chunk.embed_text, DIMS), atol=1e-6):
-            return [f"{name} has a vector that is not of its chunk {row[0]}"]
-    return []
