@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from tests.web.pages import has, tones
+from tests.web.pages import has, texts, tones
 
 pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
@@ -68,6 +68,37 @@ def test_an_undo_button_comes_with_what_was_done(visitor: Client, nature: Any) -
     back = visitor.post(CHANGE, {"action": "undo", "overlay_id": overlay}, headers={"HX-Request": "true"})
     assert back["HX-Redirect"] == DOC
     assert nature.chunks.filter(doc_id="whales.md", enabled=False).count() == 0
+
+
+def test_a_change_that_waits_is_told_attached_or_removed(visitor: Client, nature: Any) -> None:
+    from collections_app.documents.services import ingest_text
+
+    visitor.post(CHANGE, {"action": "edit", "content": "Whales sing all night.", "revision": "1"})
+    ingest_text(nature, "whales.md", "# Whales\n\nA wholly different text about whales and their oceans.")
+    assert texts(visitor.get(DOC), ".reading-tools .watch")[0].startswith("1 ")
+    page = text(visitor.get("/collections/nature/documents/whales.md/?view=overlays"))
+    assert 'data-tone="watch"' in page
+    assert "Humpback whales sing for hours." in page
+    (overlay,) = re.findall(r'name="overlay_id" value="(\d+)"', page)
+    values = {"action": "attach", "overlay_id": overlay, "target": "0"}
+    visitor.post("/collections/nature/chunks/0/whales.md/?view=change", values)
+    assert has(visitor.get("/collections/nature/documents/whales.md/?view=overlays"), ".overlay .chip[data-tone=good]")
+    assert nature.chunks.get(doc_id="whales.md", chunk_index=0).content == "Whales sing all night."
+
+
+def test_only_flagged_chunks_with_the_text_around_them(visitor: Client, nature: Any) -> None:
+    from collections_app.documents.services import ingest_text
+
+    body = "\n\n".join(f"Paragraph {number} has a number of quite usual words in it." for number in range(40))
+    ingest_text(nature, "numbers.md", f"{body}\n\n" + " ".join(str(number) for number in range(1000, 1030)))
+    page = text(visitor.get("/collections/nature/documents/numbers.md/?flagged=1"))
+    shown = re.findall(r'<article class="chunk[^"]*" id="chunk-(\d+)"', page)
+    every = re.findall(r'id="chunk-(\d+)"', text(visitor.get("/collections/nature/documents/numbers.md/")))
+    assert 0 < len(shown) < len(every)
+    assert "no letters" in page
+    assert "Paragraph 39" in page
+    assert "Paragraph 3 has" not in page
+    assert not has(visitor.get(f"{DOC}?flagged=1"), "article.chunk")
 
 
 def test_near_duplicates_are_looked_for_and_listed(visitor: Client, nature: Any) -> None:

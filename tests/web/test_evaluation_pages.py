@@ -467,3 +467,15 @@ def test_pages_ask_as_much_for_many_runs_as_for_few(
         made = make_run([{"recall@10": 1.0}], golden_set=golden_set, name=f"more {number}", items={0: ITEM})
         type(made).objects.filter(pk=made.pk).update(created_at=runs[0].created_at - timedelta(days=number + 1))
     assert [count(address) for address in addresses] == few
+
+
+def test_what_the_judge_estimates_stands_beside_the_figure(visitor: Client, runs: list[EvaluationRun]) -> None:
+    run = runs[2]
+    assert not has(visitor.get(f"/evaluation/runs/{run.pk}/"), "[data-estimate]")
+    for position, value in enumerate((0.2, 0.4, 0.6)):
+        item = run.items.get(position=position)
+        item.details = {"estimates": {"completeness": {"value": value, "low": 0.0, "high": 1.0}}}
+        item.save()
+    page = visitor.get(f"/evaluation/runs/{run.pk}/")
+    mean, low, high = re.findall(r"[\d.]*\d", texts(page, '[data-estimate="completeness"]')[0])
+    assert mean == "0.40" and 0.2 <= float(low) < 0.4 < float(high) <= 0.6

@@ -14,9 +14,10 @@ from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IndexVersion
 from evaluation_app.curation import gate as gates
 from evaluation_app.curation.gate import find_gate
-from evaluation_app.models import GoldenQuestion, GoldenSet
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from ragd.store.store import execute
-from tests.web.pages import attribute, has, texts
+from ragd.types import RetrievePlan
+from tests.web.pages import attribute, facts, has, texts
 
 pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
@@ -90,6 +91,71 @@ def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, 
     assert visitor.get("/collections/nature/impact/").status_code == 422
     assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=none&index=0").status_code == 404
     assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=x").status_code == 422
+
+
+def test_chunks_and_documents_show_who_expects_them_and_what_they_were_worth(
+    visitor: Client, nature: Collection
+) -> None:
+    golden = GoldenSet.objects.get()
+    run = EvaluationRun.objects.create(
+        golden_set=golden, set_name=golden.name, set_version=1, set_digest="d", collection_name="nature",
+        plan_hash="p", state="succeeded", index_version=1,
+    )  # fmt: skip
+    contributions = [
+        {"key": "trees.md#0", "alone": 1.0, "without": 0.0, "contribution": 1.0, "effect": "helpful"},
+        {"key": "trees.md#1", "alone": 0.0, "without": 0.5, "contribution": -0.5, "effect": "harmful"},
+        {"key": "whales.md#0", "alone": None, "without": 0.0, "contribution": None, "effect": None},
+    ]
+    for place, question in enumerate(golden.questions.order_by("position")):
+        EvaluationItem.objects.create(
+            run=run, position=place, question=question, question_text=question.question, outcome="answered",
+            retrieved_ids=["whales.md#0", "trees.md#0"], contributions=contributions,
+        )  # fmt: skip
+    other = EvaluationRun.objects.create(
+        set_name="x", set_version=1, set_digest="d", collection_name="nature", plan_hash="p", state="succeeded",
+        index_version=7,
+    )  # fmt: skip
+    EvaluationItem.objects.create(
+        run=other, position=0, question_text="?", outcome="answered", contributions=contributions
+    )
+    chunk = visitor.get("/collections/nature/golden-chunk/0/trees.md/")
+    assert questions(chunk)[:1] == ["Which tree is the tallest?"]
+    assert [re.findall(r"-?[\d.]+", value) for value in facts(chunk).values()] == [["1.000", "2", "2"], ["2", "0", "0"]]
+    other_chunk = visitor.get("/collections/nature/golden-chunk/0/rivers.md/")
+    assert questions(other_chunk) == [] and facts(other_chunk) == {}
+    document = visitor.get("/collections/nature/golden-document/trees.md/")
+    assert re.findall(r"-?[\d.]+", next(iter(facts(document).values()))) == ["0.250", "4", "4"]
+    by_chunk = zip(texts(document, "details th[scope=row]"), texts(document, "details th + td"), strict=True)
+    assert ("trees.md#1", "-0.500") in list(by_chunk)
+    whales = visitor.get("/collections/nature/golden-document/whales.md/")
+    assert re.findall(r"\d+", next(iter(facts(whales).values()))) == ["0", "2"]
+    assert questions(whales)[:1] == ["Which animal is the largest?"]
+    rivers = visitor.get("/collections/nature/golden-document/rivers.md/")
+    assert questions(rivers) == [] and facts(rivers) == {}
+
+
+def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature: Collection) -> None:
+    empty = visitor.get("/evaluation/last/?collection=nature")
+    assert empty.context["latest"] == [] and has(empty, '#last-evaluation a[href="/evaluation/runs/?view=new"]')
+    golden = GoldenSet.objects.get()
+
+    def run(value: float, digest: str = "d", **values: Any) -> EvaluationRun:
+        told = {"value": value, "scored": 2, "unscorable": 1, "errors": 0, "total": 3}
+        return EvaluationRun.objects.create(
+            golden_set=golden, set_name=golden.name, set_version=1, set_digest=digest, collection_name="nature",
+            plan_hash=RetrievePlan().hash, state="succeeded", summary={"measures": {"hit@10": told}}, **values,
+        )  # fmt: skip
+
+    golden.baseline = run(0.9)
+    golden.save()
+    run(0.75)
+    run(0.1, purpose="experiment")
+    [reading] = texts(visitor.get("/evaluation/last/?collection=nature"), ".readings li")
+    assert reading == "Hit@10 (documents) 0.75 -0.150 2 of 3"
+    run(0.8, digest="other")
+    (latest,) = visitor.get("/evaluation/last/").context["latest"]
+    assert latest.against is None and [reading.moved for reading in latest.readings] == [None]
+    assert 'hx-get="/evaluation/last/?collection=nature"' in visitor.get("/collections/nature/").content.decode()
 
 
 def test_the_gate_is_set_judges_and_is_overruled(

@@ -61,6 +61,27 @@ def run_only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return choose
 
 
+def test_the_page_shows_rules_by_chapter_and_the_failing_case(visitor: Client) -> None:
+    make_result()
+    html = whole(visitor.get("/operations/?view=conformance"))
+    assert "1 of 2" in html
+    assert "4 Retrieval semantics" in html
+    assert 'data-section="1.1.1" data-passed="true"' in html
+    assert 'data-section="4.3" data-passed="false"' in html
+    assert "<b>a#0</b>: expected <code>0.0325</code>, got <code>&lt;0.033&gt;</code>" in html
+    assert html.count("Failed") >= 1
+
+
+def test_an_older_run_can_be_looked_at(visitor: Client) -> None:
+    older = make_result(REPORT | {"rules": []}, created_at=timezone.now() - timedelta(days=1), findings=0)
+    other = Operation.objects.create(kind="check")
+    make_result()
+    assert "1 of 2" in whole(visitor.get("/operations/?view=conformance"))
+    assert "0 of 0" in whole(visitor.get(f"/operations/?view=conformance&result={older.pk}"))
+    assert visitor.get(f"/operations/?view=conformance&result={other.pk}").status_code == 404
+    assert visitor.get("/operations/?view=conformance&result=x").status_code == 404
+
+
 def test_a_run_under_way_is_polled_and_one_that_is_given_up_is_named(visitor: Client) -> None:
     running = make_running(attempts=3, lease_until=timezone.now() - timedelta(seconds=1))
     part = visitor.get("/operations/?view=conformance", headers={"HX-Request": "true", "HX-Target": "conformance"})
