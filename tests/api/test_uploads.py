@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from collections_app.jobs.dispatch import run_job
-from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
+from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
 
 
 def run_all() -> list[str | None]:
@@ -171,3 +171,13 @@ def test_a_folder_is_kept_in_step(api: Any, notes: Collection) -> None:
     assert (again.status_code, again.json()["error"]["type"]) == (409, "conflict")
     empty = api.post("/collections/notes/sync", {"manifest": [], "delete_missing": True})
     assert (empty.status_code, empty.json()["error"]["field"]) == (422, "delete_missing")
+
+
+def test_tags_metadata_and_ids_go_with_the_files(api: Any, notes: Collection) -> None:
+    fields = {"tags": ["x", "y"], "metadata": '{"team": "support"}', "doc_ids": ["handbook/a", "handbook/b"]}
+    response = api.upload("notes", ("a.txt", b"text a"), ("a.txt", b"text b"), fields=fields)
+    assert [file["doc_id"] for file in response.json()["results"]] == ["handbook/a", "handbook/b"]
+    run_all()
+    assert set(Document.objects.values_list("doc_id", flat=True)) == {"handbook/a", "handbook/b"}
+    chunk = Chunk.objects.get(doc_id="handbook/a")
+    assert (chunk.tags, chunk.metadata["team"], chunk.content) == (["x", "y"], "support", "text a")
