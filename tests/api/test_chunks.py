@@ -152,3 +152,22 @@ def test_neighbours_in_other_documents_are_found_behind_many_of_its_own(api: Any
     own = api.get(f"{AT}/0/big?neighbours=3").json()["neighbours"]
     assert [each["doc_id"] for each in own] == ["big"] * 3
     assert api.get("/collections/notes/documents/big").json()["chunk_count"] > 20
+
+
+def test_a_chunk_is_added_and_attached_elsewhere(house: Api) -> None:
+    added = house.post(AT, {"doc_id": "docs/a.md", "content": "A note.", "after": 0})
+    assert added.status_code == 201, added.content
+    assert added.json()["chunk_index"] == 1
+    assert contents(house) == [LINES[0], "A note.", *LINES[1:]]
+    moved = house.patch(f"/collections/notes/overlays/{added.json()['overlay_id']}", {"chunk_index": 3})
+    assert moved.json()["chunk_index"] == 3
+    assert contents(house) == [*LINES, "A note."]
+
+
+def test_a_preview_says_which_changes_would_wait(house: Api) -> None:
+    house.patch(f"{AT}/1/docs/a.md", {"content": "Rivers run to the sea."})
+    body = {"doc_id": "docs/a.md", "policy": {"target_tokens": 100, "overlap_tokens": 0}}
+    assert house.post("/collections/notes/chunk-preview", body).json()["waiting_overlays"] == 1
+    body["policy"] = SMALL
+    said = house.post("/collections/notes/chunk-preview", body).json()
+    assert (said["waiting_overlays"], said["equal"], said["chunks"][1]["overlay"]) == (0, 3, "edit")
