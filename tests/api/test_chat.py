@@ -275,3 +275,14 @@ def test_a_history_with_tools_is_accepted(house: Collection, client: Client, llm
     assert [message["role"] for message in sent] == ["system", "user", "assistant", "user"]
     assert [message["content"] for message in sent[1:3]] == ["Look up the kettle", "The kettle is blue."]
     assert sent[0]["content"].startswith("Be brief.") and "the result is" not in str(sent)
+
+
+@pytest.mark.django_db
+def test_a_stream_is_events_that_end_with_done(house: Collection, client: Client) -> None:
+    body = {"model": "ragd/house", "messages": ASKED, "stream": True}
+    answer = client.post(CHAT, body, content_type="application/json", headers=bearer())
+    assert answer["Content-Type"].startswith("text/event-stream")
+    text = b"".join(answer.streaming_content).decode()  # type: ignore[attr-defined]
+    events = text.split("\n\n")
+    assert events[-2:] == ["data: [DONE]", ""]
+    assert all(event.startswith("data: {") and "\n" not in event for event in events[:-2])

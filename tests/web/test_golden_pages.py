@@ -17,6 +17,7 @@ from evaluation_app.golden import suggestions
 from evaluation_app.golden.edits import accept_suggestions, add_question, change_question, follow_moved_chunks
 from evaluation_app.golden.expectations import read_marks
 from evaluation_app.golden.generated_questions import QuestionCandidate
+from evaluation_app.golden.question_views import ColumnChoice
 from evaluation_app.golden.sets import create_set
 from evaluation_app.golden.versions import asked_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
@@ -402,3 +403,49 @@ def test_suggestions_wait_until_somebody_decides(
     assert list(waiting.values_list("question", flat=True)) == [other.question], (
         "what is asked already is not suggested"
     )
+
+
+def test_columns_are_mapped_and_unknown_documents_told_before_an_import(visitor: Client, golden: GoldenSet) -> None:
+    address = f"/evaluation/sets/{golden.pk}/?view=import"
+    text = "input,expected_output,docs\nWhich animal sings?,The whale.,whales.md; birds.md\n"
+    looked = visitor.post(address, {"text": text, "mode": "merge", "do": "look"})
+    assert looked.context["columns"]["rows"] == [
+        ColumnChoice("input", "question", "Which animal sings?"),
+        ColumnChoice("expected_output", "expected_answer", "The whale."),
+        ColumnChoice("docs", "", "whales.md; birds.md"),
+    ]
+    assert looked.context["plan"].rows[0].golden.expected_doc_ids == ()
+    names = ["input", "expected_output", "docs"]
+    chosen = {"column": names, "field": ["question", "expected_answer", "expected_doc_ids"]}
+    looked = visitor.post(address, {"text": text, "mode": "merge", "do": "look", **chosen})
+    assert looked.context["plan"].rows[0].unknown == ("birds.md",)
+    assert has(looked, '.banner[data-tone="watch"]')
+    assert GoldenQuestion.objects.count() == 2, "a look ahead writes nothing"
+    wrong = visitor.post(address, {"text": text, "mode": "merge", "column": names, "field": ["", "", "question"]})
+    assert wrong.context["plan"].rows[0].golden.question == "whales.md; birds.md"
+    refused = visitor.post(address, {"text": text, "mode": "merge", "column": names, "field": ["notes", "", ""]})
+    assert (refused.status_code, has(refused, ".form-errors"), has(refused, "select[name=field]")) == (422, True, True)
+    stand = looked.context["plan"].stand
+    done = visitor.post(address, {"text": text, "mode": "merge", "do": "import", "stand": stand, **chosen})
+    assert done.status_code == 302
+    made = GoldenQuestion.objects.get(question="Which animal sings?")
+    assert (made.expected_answer, made.expected_doc_ids) == ("The whale.", ["whales.md", "birds.md"])
+
+
+def test_a_question_out_of_a_search_is_filled_in_first(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    fill()
+    run = ask("Where does the redwood grow?", do="search")
+    address = f"/evaluation/sets/from-run/{run.pk}/"
+    html = page(visitor, address)
+    assert 'name="expected_chunks" value="trees.md#0"' in html
+    values = {
+        "question": run.query,
+        "category": "factual",
+        "weight": "1",
+        "expected_doc_ids": ["trees.md"],
+        "golden_set": "new",
+    }
+    assert visitor.post(address, {**values, "do": "save"}).status_code == 302
+    assert GoldenQuestion.objects.get().expected_doc_ids == ["trees.md"]

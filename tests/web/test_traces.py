@@ -352,3 +352,16 @@ def test_runs_are_found_by_score(visitor: Client) -> None:
     with CaptureQueriesContext(connection) as taken:
         visitor.get("/activity/?measure=correctness&score_below=0.5")
     assert len(taken) <= 12
+
+
+def test_pages_go_back_in_time(visitor: Client) -> None:
+    for number in range(60):
+        add_span(number, "rag.lexical")
+    first = text(visitor.get("/activity/spans/?type=rag.lexical"))
+    assert first.count("data-drawer>") == 50
+    older = re.search(r'href="(\?[^"]+)" rel="next"', first)
+    assert older is not None
+    second = text(visitor.get(f"/activity/spans/{older[1]}"))
+    assert second.count("data-drawer>") == 10 and "Newest" in second
+    slowest = text(visitor.get("/activity/spans/?sort=slowest"))
+    assert "from=spans" not in slowest
