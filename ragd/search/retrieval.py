@@ -64,7 +64,8 @@ class Retrieval:
     plan asks for none; tokens_before and tokens_after count the words of the candidates and of their spans, None
     without compress. exact is None when no vector list was asked for. query_tokens counts the embedder's tokens of the
     query (words when nothing was embedded). links: of the chunks that a hop found, by their key, how. record: what
-    explains the lists, where it was asked for.
+    explains the lists, where it was asked for. state: of the store, by which the lists were made; None where there are
+    none.
     """
 
     candidates: list[Candidate]
@@ -80,6 +81,7 @@ class Retrieval:
     query_tokens: int
     links: Mapping[tuple[str, int], Link] = field(default_factory=dict)
     record: ListRecord | None = None
+    state: StoreState | None = None
 
 
 @dataclass(slots=True)
@@ -169,6 +171,7 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store, *, beyond: i
         query_tokens=query_tokens,
         links=hops.links,
         record=record if beyond else None,
+        state=state,
     )
 
 

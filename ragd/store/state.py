@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from ragd.models.sparse_encoder import is_sparse_model
@@ -15,7 +16,8 @@ from ragd.text.tokens import read_question
 STATE = """
 SELECT s.chunk_count, s.open_count, s.length_total, s.length_baked,
        EXISTS (SELECT 1 FROM pg_index i WHERE i.indexrelid = to_regclass(%(vector_index)s) AND i.indisvalid),
-       to_regclass(%(compact_index)s) IS NOT NULL{also}
+       to_regclass(%(compact_index)s) IS NOT NULL,
+       (SELECT max(d.updated_at) FROM documents d WHERE d.collection_id = s.collection_id){also}
 FROM chunk_stats s{held}
 WHERE s.collection_id = %(collection_id)s AND s.index_version = %(index_version)s
 """
@@ -90,7 +92,7 @@ class TermCount(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class StoreState:
     """What changes with every write. open_count: the chunks without an access list, which BM25 counts; length_total:
-    their lexemes.
+    their lexemes; documents_changed_at: when a document of the collection last did, None without documents.
 
     Where they were asked for, else None: segments, oldest first, and of a collection in several languages by name the
     text search configurations of its open chunks, with how many have each, and those that only chunks with an access
@@ -103,6 +105,7 @@ class StoreState:
     length_baked: float
     vector_index: bool
     compact_index: bool
+    documents_changed_at: datetime | None
     segments: Sequence[Segment] | None = None
     configurations: Mapping[str, int] | None = None
     restricted_configurations: Sequence[str] = ()
@@ -151,7 +154,7 @@ def state_statement(wanted: Mapping[str, str], also: str = "") -> str:
 
 def state_of(row: Sequence[Any], wanted: Mapping[str, str], question: str | None) -> StoreState:
     """What a row of that statement says."""
-    count, open_count, total, baked, vector_index, compact_index, *more = row
+    count, open_count, total, baked, vector_index, compact_index, changed_at, *more = row
     found = dict(zip(wanted, more, strict=False))
     segments = [Segment(*each) for each in found["segments"]] if wanted else None
     names, restricted = found.get("configurations"), found.get("restricted", ())
@@ -165,6 +168,7 @@ def state_of(row: Sequence[Any], wanted: Mapping[str, str], question: str | None
         baked,
         vector_index,
         compact_index,
+        changed_at,
         segments,
         configurations,
         restricted,

@@ -169,7 +169,7 @@ class QueryRun(models.Model):
     "doc_id#chunk_index" of a source, "part": "context" of it, "action": "flagged", "redacted", "withheld" or "refused",
     ...`Finding.as_dict()`}]; risk_score: 0 to 100 of them all, null: not looked for. status "refused": the
     collection's security action turned the question or the answer away (see `retrieval_app.search.inspection`).
-    store_state: see `query_pipeline.read_store_state`; of a search as of an earlier time with "as_of" and
+    store_state: see `query_pipeline.describe_state`; of a search as of an earlier time with "as_of" and
     "as_of_notes".
     elsewhere: what came from other collections that were searched beside it, {"collection id": {"name", "keys":
     "doc_id#chunk_index" of the results}}; {} for most. Results and sources of those have "collection", its name.

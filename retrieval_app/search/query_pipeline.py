@@ -32,7 +32,7 @@ from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import keys_of, scores_of
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.security.links import host_of
-from ragd.store.store import Store, fetch_all
+from ragd.store.store import Store
 from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
 from retrieval_app.answers.chat_answerer import DEFAULTS, ChatAnswerer, emit, open_answerer
 from retrieval_app.answers.citations import Citation
@@ -54,13 +54,6 @@ from retrieval_app.search.multi_collection import Beside, name_of, search_beside
 logger = logging.getLogger(__name__)
 
 QUERY_CHARS_MAX = 20_000
-
-READ_STATE = """
-SELECT s.open_count, s.length_total,
-       (SELECT max(d.updated_at) FROM documents d WHERE d.collection_id = s.collection_id)
-FROM chunk_stats s
-WHERE s.collection_id = %(collection_id)s AND s.index_version = %(index_version)s
-"""
 
 
 class RunListener(AnswerListener, Protocol):
@@ -315,7 +308,8 @@ def _retrieve(
 
     def read(store: Store) -> tuple[dict[str, object], Retrieval]:
         run.index_version, run.embed_model = store.collection.index_version, store.collection.embed_model
-        return read_store_state(store), corrector.retrieve(run.query, plan, store)
+        retrieval = corrector.retrieve(run.query, plan, store)
+        return describe_state(store, retrieval), retrieval
 
     if as_of is not None:
         _check_past_filter(plan)
@@ -423,21 +417,18 @@ def _since_ms(began: float) -> float:
     return round((time.perf_counter() - began) * 1000, 3)
 
 
-def read_store_state(store: Store) -> dict[str, Any]:
-    """{"index_version", "chunks", "lexemes", "documents_changed_at" (ISO 8601, None without documents)}, in one
-    statement.
+def describe_state(store: Store, retrieval: Retrieval) -> dict[str, Any]:
+    """{"index_version", "chunks", "lexemes", "documents_changed_at" (ISO 8601, None without documents)}: what the
+    retrieval read.
 
     Every write moves at least one of them: a new or changed document has a later time, a deleted one takes its chunks
-    along. {} for a collection that is being deleted.
+    along.
     """
-    params = {"collection_id": store.collection.id, "index_version": store.collection.index_version}
-    rows = fetch_all(store.connection, READ_STATE, params)
-    if not rows:
-        return {}
-    chunks, lexemes, changed_at = rows[0]
+    state = retrieval.state or store.state()
+    changed_at = state.documents_changed_at
     return {
         "index_version": store.collection.index_version,
-        "chunks": chunks,
-        "lexemes": lexemes,
+        "chunks": state.open_count,
+        "lexemes": state.length_total,
         "documents_changed_at": changed_at.isoformat() if changed_at else None,
     }
