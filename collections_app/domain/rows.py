@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connection, models
+from pydantic_core import to_json
 
 from ragd.store.store import fetch_all
 
@@ -18,16 +19,17 @@ class RowReader(Generic[Row]):
     """One row of a model, as whoever asks may see it.
 
     `table` is its name with the alias, `columns` are all of it but those left out, which are deferred; `insert` adds
-    one of the parameters of `values`, `named` are the fields by their names.
+    one by the parameters of `values`, `named` are the fields by their names.
     """
 
     def __init__(self, model: type[Row], alias: str, *, without: str = "") -> None:
         fields: Sequence[models.Field[Any, Any]] = [f for f in model._meta.concrete_fields if f.attname != without]
-        name, places = model._meta.db_table, ", ".join(f"%({field.attname})s" for field in fields)
-        columns = ", ".join(f'"{field.column}"' for field in fields)
+        name, columns = model._meta.db_table, ", ".join(f'"{field.column}"' for field in fields)
         self.model, self.width, self._fields = model, len(fields), fields
         self.table, self.columns = f'"{name}" {alias}', ", ".join(f'{alias}."{field.column}"' for field in fields)
-        self.insert = f'INSERT INTO "{name}" ({columns}) VALUES ({places})'  # noqa: S608  (constants)
+        # one parameter: binding each of many values costs more than to read them out of JSON
+        row = f'jsonb_populate_record(NULL::"{name}", %(row)s::jsonb)'
+        self.insert = f'INSERT INTO "{name}" ({columns}) SELECT {columns} FROM {row}'  # noqa: S608  (constants)
         self.named = {name: field for field in fields for name in (field.attname, field.name)}
         self._names = [field.attname for field in fields]
         self._key = next(place for place, field in enumerate(fields) if field.primary_key)
@@ -57,8 +59,10 @@ class RowReader(Generic[Row]):
         return self.make(rows[0]) if rows else None
 
     def values(self, row: Row) -> dict[str, Any]:
-        """The parameters of `insert` for a new row."""
-        return {field.attname: field.get_db_prep_save(field.pre_save(row, True), connection) for field in self._fields}
+        """The parameters of `insert` for a new row of JSON, texts, numbers, times and UUIDs. Raises ValueError for what
+        JSON cannot hold."""
+        values = {field.column: field.get_prep_value(field.pre_save(row, True)) for field in self._fields}
+        return {"row": to_json(values).decode()}
 
     def assign(self, values: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         """(what an UPDATE sets for these values by field, its parameters). KeyError for what is no field."""

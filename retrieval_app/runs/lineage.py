@@ -75,7 +75,8 @@ def keep_run(run: QueryRun) -> None:
         "ranks": [result["rank"] for result in results],
         "cited": [(result["doc_id"], result["chunk_index"]) in cited for result in results],
     }
-    execute(connection, SQL["keep"], _runs_table.values(run) | lineage)
+    own = {"id": run.pk, "created_at": run.created_at}
+    execute(connection, SQL["keep"], _runs_table.values(run) | own | lineage)
     run._state.adding, run._state.db = False, connection.alias
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,13 @@ from collections_app.models import Collection
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun, RetrievedChunk
 from retrieval_app.runs import run_log
-from retrieval_app.runs.lineage import count_retrievals, retrieval_counts, runs_of_chunk, runs_of_document
+from retrieval_app.runs.lineage import (
+    count_retrievals,
+    keep_run,
+    retrieval_counts,
+    runs_of_chunk,
+    runs_of_document,
+)
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
 
@@ -41,6 +48,26 @@ def test_a_search_is_noted_with_the_chunks_that_it_found(house: Collection) -> N
     assert runs_of_chunk(house, "pump.md", 7) == []
     assert count_retrievals(house, "pump.md").runs == 2
     assert count_retrievals(house, "pump.md", 0).last_at == second.created_at
+
+
+def test_a_run_is_kept_as_a_queryset_would_save_it(house: Collection) -> None:
+    run = QueryRun(
+        kind="search", collection=house, collection_name=house.name, query='Ä "quote" \\ 钥匙\n', channel="api"
+    )
+    run.timings_ms, run.lists = {"total": 0.1 + 0.2, "small": 1e-7}, {"vector": [["a#0", 1.0], ["b#1", 5e-324]]}
+    run.replay_of, run.evidence, run.fallback_triggered, run.history = uuid.uuid4(), 1 / 3, True, [{"content": "\x7f'"}]
+    keep_run(run)
+    saved = QueryRun.objects.get(pk=run.pk)
+    saved.pk = uuid.uuid4()
+    saved.save(force_insert=True)
+    [kept, other] = [QueryRun.objects.filter(pk=pk).values().get() for pk in (run.pk, saved.pk)]
+    assert kept | {"id": None} == other | {"id": None}
+    assert {name: kept[name] for name in kept} == {
+        field.attname: getattr(run, field.attname) for field in run._meta.fields
+    }
+    assert QueryRun.objects.filter(pk=run.pk, compression__isnull=True, short_result__isnull=True).exists(), (
+        "not a null"
+    )
 
 
 def test_counts_of_a_collection(house: Collection) -> None:
