@@ -128,13 +128,25 @@ def instrument() -> None:
     from opentelemetry.instrumentation.celery import CeleryInstrumentor
     from opentelemetry.instrumentation.django import DjangoInstrumentor
 
+    tracer = trace.get_tracer(statements.__name__)
+
     class StageTracer(statements.CursorTracer):
         """Looks only at statements inside the stages of a query: the sampler would drop the spans of all others."""
 
         def traced_execution(self, cursor: Any, query_method: Any, *args: Any, **kwargs: Any) -> Any:
             if not _is_stage(trace.get_current_span()):
                 return query_method(*args, **kwargs)
-            return super().traced_execution(cursor, query_method, *args, **kwargs)
+            # nothing stands below it, so it is not made the current one
+            span = tracer.start_span(self.get_operation_name(cursor, [*args]) or "SQL", kind=SpanKind.CLIENT)
+            self._populate_span(span, cursor, *args)
+            try:
+                return query_method(*args, **kwargs)
+            except Exception as error:
+                span.record_exception(error)
+                span.set_status(trace.Status(trace.StatusCode.ERROR, f"{type(error).__name__}: {error}"))
+                raise
+            finally:
+                span.end()
 
     statements.CursorTracer = StageTracer  # type: ignore[misc]  # there is no setting for it
     DjangoInstrumentor().instrument(excluded_urls=",".join(UNTRACED_URLS))

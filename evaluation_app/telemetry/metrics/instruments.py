@@ -44,7 +44,7 @@ class Instruments:
 
     def __init__(self, meter: Meter | None = None) -> None:
         self._lock = threading.Lock()
-        self._series: dict[Metric, set[tuple[str, ...]]] = {}
+        self._series: dict[str, dict[tuple[str, ...], Any]] = {}  # by name of the metric
         self._prometheus = {metric: _prometheus_metric(metric) for metric in COUNTED}
         self._otel: dict[Metric, Callable[..., None]] = {}
         if meter is not None:
@@ -65,21 +65,21 @@ class Instruments:
             raise ValueError(f"{metric.name} takes a number, not {value!r}")
         if unknown := labels.keys() - {*metric.labels}:
             raise ValueError(f"{metric.name} has no label {', '.join(sorted(unknown))}")
-        texts = self._limited(metric, tuple(_text(labels.get(name)) for name in metric.labels))
-        instrument = self._prometheus[metric]
-        series = instrument.labels(*texts) if texts else instrument
+        texts, series = self._find_series(metric, tuple(_text(labels.get(name)) for name in metric.labels))
         series.inc(value) if metric.kind == "counter" else series.observe(value)
         if metric in self._otel:
             self._otel[metric](value, {name: text for name, text in zip(metric.labels, texts, strict=True) if text})
 
-    def _limited(self, metric: Metric, texts: tuple[str, ...]) -> tuple[str, ...]:
-        """The labels, or those of the one series that takes what is too many to tell apart."""
+    def _find_series(self, metric: Metric, texts: tuple[str, ...]) -> tuple[tuple[str, ...], Any]:
+        """The labels and their series, or those of the one that takes what is too many to tell apart."""
         with self._lock:
-            series = self._series.setdefault(metric, set())
-            if texts not in series and len(series) >= SERIES_MAX:
-                return (OVERFLOW,) * len(metric.labels)
-            series.add(texts)
-            return texts
+            known = self._series.setdefault(metric.name, {})
+            if texts not in known and len(known) >= SERIES_MAX:
+                texts = (OVERFLOW,) * len(metric.labels)
+            if texts not in known:
+                instrument = self._prometheus[metric]
+                known[texts] = instrument.labels(*texts) if texts else instrument
+            return texts, known[texts]
 
 
 def _prometheus_metric(metric: Metric) -> Any:
@@ -124,8 +124,8 @@ Values = Mapping[str, Any]
 class SpanMeter(SpanProcessor):
     """Counts what spans tell, when they end.
 
-    totals: counters that somebody else keeps for this process; what they grew by is added whenever a span ends and at
-    the shutdown.
+    totals: counters that somebody else keeps for this process; what they grew by is added whenever a span ends that
+    stands in no other of this process, and at the shutdown.
     """
 
     def __init__(
@@ -137,7 +137,8 @@ class SpanMeter(SpanProcessor):
         self._lock = threading.Lock()
 
     def on_end(self, span: ReadableSpan) -> None:
-        self._add_totals()
+        if span.parent is None or span.parent.is_remote:
+            self._add_totals()
         try:
             self._count(span)
         except Exception:  # a foreign value on one span must not end the counting of the others
