@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,11 +17,12 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
+from collections_app.collections.services import create_collection
 from collections_app.documents.services import change_state, ingest_text
 from collections_app.index import measurements
 from collections_app.index.measurements import measure_serving
 from collections_app.index.stores import open_store
-from collections_app.models import Collection, Document, Operation
+from collections_app.models import Collection, Document, IngestJob, Operation
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import run_now
 from evaluation_app.runs.requests import reweighted_run, serving_runs, servings
@@ -86,6 +89,24 @@ def test_pages_know_that_it_is_on_its_way_until_it_is_loaded_whole(
     assert [each.state for each in Operation.objects.all()] == ["succeeded", "failed"]
     questions = {question["question"] for question in read_questions(loading.GOLDEN_FILE)}
     assert set(Collection.objects.get().starters) == set(loading.STARTERS) <= questions
+
+
+def test_files_of_people_go_before_it(small_sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited, order = list[float](), list[str]()
+    mine = create_collection(name="mine")
+    job = IngestJob.objects.create(collection=mine, doc_id="note", state=IngestJob.State.RUNNING)
+    stuck = IngestJob.objects.create(collection=mine, doc_id="later", error_type="waiting_for_endpoint")
+
+    def finish(seconds: float) -> None:
+        waited.append(seconds)
+        order.append("note")
+        IngestJob.objects.filter(pk=job.pk).update(state=IngestJob.State.SUCCEEDED)
+
+    monkeypatch.setattr(loading, "time", SimpleNamespace(monotonic=time.monotonic, sleep=finish))
+    load_sample(lambda *_: order.append("sample"))
+    assert order == ["note", "sample", "sample"] and len(waited) == 1
+    stuck.refresh_from_db()
+    assert stuck.state == IngestJob.State.QUEUED
 
 
 def test_loading_it_again_changes_nothing(small_sample: Path) -> None:
