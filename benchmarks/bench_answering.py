@@ -31,8 +31,15 @@ from ragd import Candidate, ChunkPolicy, RetrievePlan, Store, bind, chunk
 from ragd.models.embedding import LocalEmbedder
 from ragd.store.tables import create_collection
 from ragd.text.languages import AUTO, detect_language
-from retrieval_app.answers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, count_words
-from retrieval_app.answers.question_match import CERTAINTY, MODEL, ORDER
+from retrieval_app.answers.extractive_answerer import (
+    CERTAINTY,
+    EVIDENCE_MIN,
+    MODEL,
+    ORDER,
+    SOURCES_READ,
+    ExtractiveAnswerer,
+    count_words,
+)
 
 QUESTIONS = Path(__file__).with_name("answer_questions.jsonl")
 LANGUAGES, HELP = ("en", "de", "es", "ru", "hi", "zh", "ar", "ja"), ("en", "de", "es", "ru", "hi")

@@ -23,14 +23,14 @@ from evaluation_app.telemetry.overview import pages as overview_page
 from evaluation_app.telemetry.traces import conversations
 from evaluation_app.telemetry.traces import views as trace_views
 from retrieval_app.plans import views as plans
-from retrieval_app.runs import panel_views
+from retrieval_app.runs import views as query_runs
 
 RUN = "evaluation/runs/<uuid:pk>"
 SET = "evaluation/sets/<int:pk>"
 EXPERIMENT = "evaluation/experiments/<uuid:pk>"
 COLLECTION = "collections/<str:name>"
 HEALTH = one_address(
-    chunks.outliers, findings=chunks.findings, gaps=diagnosis.content_gaps, never_retrieved=panel_views.never_retrieved
+    chunks.outliers, findings=chunks.findings, gaps=diagnosis.content_gaps, never_retrieved=query_runs.never_retrieved
 )
 ALERTS = one_address(alerts.alerts, new=alerts.new_rule, rule=alerts.edit_rule, webhook=alerts.edit_webhook)
 TRACE = one_address(trace_views.trace, span=trace_views.span, documents=trace_views.documents)
@@ -45,7 +45,7 @@ GOLDEN_SET = one_address(
 )  # fmt: skip
 EXPERIMENTS = one_address(experiments.list_experiments, new=experiments.new_plans, models=experiments.new_models)
 REVIEW = one_address(reviews.queue, agreement=reviews.agreement)
-PLANS = one_address(panel_views.plans, corrective=plans.corrective, calibrate=calibration.calibrate_page)
+PLANS = one_address(query_runs.plans, corrective=plans.corrective, calibrate=calibration.calibrate_page)
 
 app_name = "evaluation"
 urlpatterns = [

@@ -19,8 +19,7 @@ from ragd.errors import InvalidInput
 from ragd.types import COMPRESS_KINDS, EXACT_CHOICES, FINAL_K, MODES
 from retrieval_app.answers.streams import body_of
 from retrieval_app.plans.services import OFF, PLAN_FIELDS, ChosenPlan, choose_plan
-from retrieval_app.runs.receipt_verification import read_receipt, verify
-from retrieval_app.runs.receipts import own_key, read_key
+from retrieval_app.runs.receipts import own_key, read_key, read_receipt, verify
 from retrieval_app.search import query_pipeline as retrieval_services
 from retrieval_app.search.query_pipeline import QueryRequest
 from retrieval_app.search.schemas import AskResponse, SearchResponse

@@ -3,10 +3,10 @@ from __future__ import annotations
 from django.urls import path
 
 from collections_app.access.rules import one_address
-from retrieval_app.chat import assistant_views, public_views, stream_views
+from retrieval_app.chat import assistant_views, stream_views
 from retrieval_app.chat import views as threads
 from retrieval_app.playground import views as playground
-from retrieval_app.runs import panel_views
+from retrieval_app.runs import views
 from retrieval_app.runs import views as receipts
 from retrieval_app.runs import views as run_list
 
@@ -26,18 +26,18 @@ urlpatterns = [
     path("chat/assistants/<int:pk>/", ASSISTANT, name="chat-assistant"),
     path("chat/<uuid:thread_id>/", THREAD, name="chat-thread"),
     path("chat/<uuid:thread_id>/thread.<slug:extension>", threads.export_thread, name="chat-export"),
-    path("a/<slug:slug>/", public_views.public_page, name="public-assistant"),
-    path("a/<slug:slug>/stream/", public_views.stream_public_answer, name="public-stream"),
+    path("a/<slug:slug>/", assistant_views.public_page, name="public-assistant"),
+    path("a/<slug:slug>/stream/", assistant_views.stream_public_answer, name="public-stream"),
     path("runs/log/", run_list.download_log, name="run-log"),
     path("runs/<uuid:run_id>/receipt/", receipts.download_receipt, name="receipt"),
     path(
         "collections/<str:name>/retrieved/chunk/<int:index>/<path:doc_id>/",
-        panel_views.of_chunk,
+        views.of_chunk,
         name="retrieved-chunk",
     ),
     path(
         "collections/<str:name>/retrieved/document/<path:doc_id>/",
-        panel_views.of_document,
+        views.of_document,
         name="retrieved-document",
     ),
     path("collections/<str:name>/playground/", playground.playground, name="playground"),

@@ -27,7 +27,7 @@ from collections_app.models import Collection, RoleGrant
 from ragd.search.retrieval import retrieve_detailed
 from ragd.store.store import Store
 from ragd.types import RetrievePlan, canonical_json
-from retrieval_app.answers.result_records import result_dict, with_spans
+from retrieval_app.answers.protocol import result_dict, with_spans
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import build_plan, save_plan
 from retrieval_app.search.query_pipeline import QueryRequest, search

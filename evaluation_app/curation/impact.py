@@ -26,7 +26,7 @@ from ragd.insight.what_if import Supposed, WhatIf
 from ragd.models.embedding import CachingEmbedder
 from ragd.normalization import normalize
 from ragd.types import Candidate, Embedder, RetrievePlan
-from retrieval_app.answers.result_records import chunk_key
+from retrieval_app.answers.protocol import chunk_key
 from retrieval_app.plans.services import choose_plan
 
 KEPT_VECTORS = 4000

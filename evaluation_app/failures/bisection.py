@@ -40,7 +40,7 @@ from ragd.store.store import Store
 from ragd.text.chunking import split_sentences
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
-from retrieval_app.answers.result_records import chunk_key
+from retrieval_app.answers.protocol import chunk_key
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import save_plan
 

@@ -46,8 +46,7 @@ from ragd.errors import RagdError
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.answers.chat_answerer import has_chat_model
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
-from retrieval_app.plans.calibrations import calibration_of
-from retrieval_app.plans.services import OFF
+from retrieval_app.plans.services import OFF, calibration_of
 
 READ = ("outcome", "scores", "context", "annotation", "contributions", "golden", "modes")
 AT_ONCE = 200

@@ -22,8 +22,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Chunk, Collection, Document
 from evaluation_app.golden.questions import Golden
 from ragd.text.sentences import split_sentences
-from retrieval_app.llm.chat_endpoint import Endpoint
-from retrieval_app.llm.model_calls import SEED, TEMPERATURE, ChatModel, ModelParameters, call_model
+from retrieval_app.llm.chat_model import SEED, TEMPERATURE, ChatModel, Endpoint, ModelParameters, call_model
 
 QUESTIONS_MADE = 100
 QUESTIONS_PER_DOCUMENT = 2

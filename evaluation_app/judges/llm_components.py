@@ -12,8 +12,15 @@ from evaluation_app.judges.annotation import PROMPTS, AnnotationFaults, read_rep
 from evaluation_app.judges.protocol import HeldComponents, JudgementCache, judgement_key
 from ragd import telemetry
 from ragd.telemetry import hash_prompt
-from retrieval_app.llm.chat_endpoint import Endpoint
-from retrieval_app.llm.model_calls import SEED, TEMPERATURE, ChatModel, ModelParameters, TokenCounter, call_model
+from retrieval_app.llm.chat_model import (
+    SEED,
+    TEMPERATURE,
+    ChatModel,
+    Endpoint,
+    ModelParameters,
+    TokenCounter,
+    call_model,
+)
 
 ROLE, RULES = PROMPTS["components"]["role"], PROMPTS["components"]["rules"]
 PROMPT_HASH = hash_prompt(f"{ROLE}\n{RULES}")
@@ -23,7 +30,7 @@ ATTEMPTS = 2
 class LlmComponents:
     """A `ComponentJudge` behind any OpenAI-compatible endpoint, at temperature 0 with a seed.
 
-    Errors have the kinds of the model call (see `chat_endpoint.complete`), "bad_json" for a reply that is no JSON
+    Errors have the kinds of the model call (see `chat_model.complete`), "bad_json" for a reply that is no JSON
     object, and "bad_schema" for one that does not name a known key, or "", per component; both after ATTEMPTS.
     """
 

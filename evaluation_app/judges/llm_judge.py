@@ -38,11 +38,11 @@ from evaluation_app.judges.protocol import (
 from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, Annotation, Support, Unit, trace_scores
 from ragd import telemetry
-from retrieval_app.llm.chat_endpoint import Endpoint
-from retrieval_app.llm.model_calls import (
+from retrieval_app.llm.chat_model import (
     SEED,
     TEMPERATURE,
     ChatModel,
+    Endpoint,
     ModelAnswer,
     ModelParameters,
     TokenCounter,

@@ -31,8 +31,15 @@ from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.identity import can_be_stored
-from retrieval_app.llm.chat_endpoint import Endpoint
-from retrieval_app.llm.model_calls import SEED, TEMPERATURE, ChatModel, ModelParameters, TokenCounter, call_model
+from retrieval_app.llm.chat_model import (
+    SEED,
+    TEMPERATURE,
+    ChatModel,
+    Endpoint,
+    ModelParameters,
+    TokenCounter,
+    call_model,
+)
 
 Kind = Literal["regex", "json", "prompt", "code"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -30,8 +30,7 @@ from ragd.errors import InvalidInput
 from ragd.search.retrieval import retrieve_detailed, with_rows
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app.plans.calibrations import keep_calibration
-from retrieval_app.plans.services import choose_plan
+from retrieval_app.plans.services import choose_plan, keep_calibration
 from retrieval_app.search.confidence import ACTIONS, FEATURES, Action, Measured, Row, Rule, Weights
 
 RIDGE = 1.0

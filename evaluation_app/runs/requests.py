@@ -38,8 +38,7 @@ from evaluation_app.scoring.run_settings import RunSettings
 from ragd.version import product_version
 from retrieval_app.answers.chat_answerer import open_answerer
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
-from retrieval_app.plans.calibrations import open_corrector
-from retrieval_app.plans.services import ChosenPlan, default_plans
+from retrieval_app.plans.services import ChosenPlan, default_plans, open_corrector
 
 LISTED = 10
 ITEM_DEFERRED = ("context", "answer_sentences", "annotation", "contributions", "details")

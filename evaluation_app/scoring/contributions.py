@@ -26,7 +26,7 @@ from ragd import telemetry
 from ragd.errors import RagdError
 from retrieval_app.answers.chat_answerer import ChatAnswerer
 from retrieval_app.answers.protocol import Answerer
-from retrieval_app.llm.model_calls import ChatModel, call_model
+from retrieval_app.llm.chat_model import ChatModel, call_model
 
 NO_EXPECTED = "no expected answer is known"
 NO_RESULTS = "no document was retrieved"

@@ -23,7 +23,7 @@ from evaluation_app.measures.trace import Unit
 from evaluation_app.models import KeptJudgement
 from evaluation_app.scoring.run_settings import RunSettings
 from ragd.models.embedding import CachingEmbedder
-from retrieval_app.llm.chat_endpoint import Endpoint
+from retrieval_app.llm.chat_model import Endpoint
 
 
 class StoredJudgements:

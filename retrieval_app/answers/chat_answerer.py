@@ -24,9 +24,15 @@ from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.answers.live_citations import AnswerPart, LiveCitations, pieces_of
 from retrieval_app.answers.protocol import Answerer, AnswerListener, Draft, draw_code, quote_source
 from retrieval_app.answers.refusals import CODE_WORD, NOT_ANSWERED, CodeWordFilter, declines, take_code_word
-from retrieval_app.llm.chat_completion import TokenUsage
-from retrieval_app.llm.chat_endpoint import Endpoint, ModelError
-from retrieval_app.llm.model_calls import ChatModel, ModelParameters, TokenCounter, call_model
+from retrieval_app.llm.chat_model import (
+    ChatModel,
+    Endpoint,
+    ModelError,
+    ModelParameters,
+    TokenCounter,
+    TokenUsage,
+    call_model,
+)
 
 DEFAULTS = ModelParameters()
 SOURCES_CHARS_MAX = 60_000
@@ -86,7 +92,7 @@ class ChatAnswerer:
         With spans it reads them instead of the whole sources; a source of which there is none is left out, and the
         numbers of the others stay. With a listener the model streams, and every piece is told once it is checked.
 
-        Raises ServiceError, see `chat_endpoint.complete`.
+        Raises ServiceError, see `chat_model.complete`.
         """
         if not sources:
             return Draft(CheckedAnswer(NOT_ANSWERED), True, TokenUsage())

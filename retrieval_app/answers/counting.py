@@ -1,9 +1,16 @@
-"""Counts and complete lists as answers: the number, every row quoted and cited, or the reason for none."""
+"""Counts and complete lists as answers: the number, every row quoted and cited, or the reason for none.
+
+The question becomes exact conditions on the columns of a table, or the reason why it cannot.
+
+Every word must be accounted for: it asks, names the rows, a column or a value of the table, compares, or says nothing.
+One that does not, a value that stands in several columns, a column without a value: each is declined, never guessed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any
 
 from ragd import telemetry
@@ -11,19 +18,350 @@ from ragd.search.retrieval import Retrieval
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer
-from retrieval_app.answers.count_questions import DOCUMENT_WORDS, CountQuestion, read_question
-from retrieval_app.answers.count_resolution import Match, Resolver
 from retrieval_app.answers.count_tables import (
+    COMPARISONS,
+    CONTAIN_WORDS,
+    DAY,
+    DOCUMENT_WORDS,
+    FILLERS,
+    GROUP_TOTALS,
+    OR_WORDS,
+    ROW_WORDS,
+    TOTAL_WORDS,
+    TURNING_WORDS,
+    CountQuestion,
     Declined,
     Row,
     Table,
+    Token,
     documents_with,
     has_table,
+    key_of,
+    number_of,
     read_documents,
+    read_question,
     read_tables,
+    stem_of,
 )
 from retrieval_app.answers.protocol import AnswerListener, Draft
-from retrieval_app.llm.chat_completion import TokenUsage
+from retrieval_app.llm.chat_model import TokenUsage
+
+NAME_TOKENS_MAX = 8
+SHOWN = 8
+ORDERS: dict[str, Callable[[Any, Any], bool]] = {
+    "gt": lambda a, b: bool(a > b), "gte": lambda a, b: bool(a >= b), "lt": lambda a, b: bool(a < b),
+    "lte": lambda a, b: bool(a <= b), "eq": lambda a, b: bool(a == b),
+}  # fmt: skip
+SIGNS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "eq": "="}
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A piece of the question. kind: noun, column, value, number, day, sign, or, phrase, unclear.
+
+    columns: of a column or value. text: of what is unclear, the reason to decline.
+    """
+
+    kind: str
+    text: str
+    columns: tuple[int, ...] = ()
+    is_quoted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """What a question selects of a table, and the conditions in words."""
+
+    table: Table
+    rows: tuple[Row, ...]
+    conditions: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Reading:
+    items: list[Item] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+    nearly: int = 0  # words that are another form of a value
+
+    @property
+    def score(self) -> int:
+        """How much of the question speaks of this table: rows, columns, values."""
+        named = (item.kind in ("noun", "column", "value", "phrase") or bool(item.columns) for item in self.items)
+        return self.nearly + sum(named)
+
+
+def sums_up(row: Row, values: Mapping[str, Any]) -> bool:
+    """Whether a row sums up others, as "Total", "Total EU" with one of the table's values, or a total of a group."""
+    keys = [key_of(value).rstrip(":") for cell in row.cells for value in cell]
+    first, _, rest = keys[0].partition(" ") if keys else ("", "", "")
+    if first in TOTAL_WORDS and (not rest or rest in values or number_of(rest) is not None):
+        return True
+    return bool(keys) and (keys[0].split(" ")[-1] in TOTAL_WORDS or any(key in GROUP_TOTALS for key in keys[1:]))
+
+
+def is_between(row: Row) -> bool:
+    """Whether a row only divides others: one value in all of the columns, or alone in a table of three or more."""
+    filled = [value for cell in row.cells for value in cell]
+    if len(filled) == 1:
+        return len(row.cells) > 2
+    return (
+        len(filled) == len(row.cells) and len({key_of(value) for value in filled}) == 1 and number_of(filled[0]) is None
+    )
+
+
+class Resolver:
+    """One question over one table. phrase_rows: the rows that hold a phrase; None where phrases cannot be asked for."""
+
+    def __init__(
+        self, question: CountQuestion, table: Table, phrase_rows: Callable[[str], list[Row]] | None = None
+    ) -> None:
+        self.question, self.table, self.phrase_rows = question, table, phrase_rows
+        self.columns: dict[str, list[int]] = {}
+        for number, name in enumerate(table.header):
+            for form in {key_of(name), " ".join(stem_of(word) for word in key_of(name).split())}:
+                self.columns.setdefault(form, []).append(number)
+        self.values: dict[str, list[int]] = {}
+        self.written: dict[str, str] = {}
+        for number in range(len(table.header)):
+            for key, value in table.values(number).items():
+                self.values.setdefault(key, []).append(number)
+                self.written.setdefault(key, value)
+        self.plurals = {key + ending for key in self.values if key.isalpha() for ending in ("s", "es", "e", "en", "n")}
+        if table.is_documents:
+            self.columns["tagged"] = self.columns["tag"]
+        self.reading = self._read()
+
+    @property
+    def is_about(self) -> bool:
+        return self.reading.score > 0
+
+    def resolve(self) -> Match:
+        """Raises Declined."""
+        reading = self.reading
+        if unclear := next((item for item in reading.items if item.kind == "unclear"), None):
+            raise Declined(unclear.text)
+        if reading.unknown:
+            raise Declined(
+                f"“{reading.unknown[0]}” is no column, no value and no name of {self._where()}; {self._known()}"
+            )
+        if self.table.doubt:
+            raise Declined(f"the rows of {self._where()} are not certain: {self.table.doubt}")
+        if not self.table.has_clear_header:
+            raise Declined(f"the first row of {self._where()} does not name its columns clearly")
+        conditions, noun = self._conditions()
+        rows = [row for row in self.table.rows if all(test(row) for _, test in conditions)]
+        for item in reading.items:
+            if item.kind == "phrase":
+                if self.phrase_rows is None:
+                    raise Declined(f"{self._where()} has no value “{item.text}”; {self._known()}")
+                passed = {(row.source.doc_id): row for row in self.phrase_rows(item.text)}
+                rows = [passed[row.source.doc_id] for row in rows if row.source.doc_id in passed]
+        if noun is not None:
+            self._check_distinct(noun, rows)
+        self._check_rows(rows)
+        phrases = [f"text contains “{item.text}”" for item in reading.items if item.kind == "phrase"]
+        return Match(self.table, tuple(rows), (*(text for text, _ in conditions), *phrases))
+
+    def _read(self) -> _Reading:
+        reading, tokens, at = _Reading(), self.question.tokens, 0
+        while at < len(tokens):
+            item, used = self._next(tokens, at)
+            if item is not None:
+                reading.items.append(item)
+            elif tokens[at].text.casefold() not in FILLERS:
+                reading.unknown.append(tokens[at].text)
+                reading.nearly += tokens[at].text.casefold() in self.plurals
+            at += used
+        return reading
+
+    def _next(self, tokens: Sequence[Token], at: int) -> tuple[Item | None, int]:
+        token = tokens[at]
+        if token.is_quoted:
+            key = key_of(token.text)
+            is_value = key in self.values
+            return (replace(self._value(key), is_quoted=True) if is_value else Item("phrase", token.text)), 1
+        word = token.text.casefold()
+        if word in CONTAIN_WORDS and self.table.is_documents and at + 1 < len(tokens):
+            return self._phrase(tokens, at + 1)
+        for length in range(min(NAME_TOKENS_MAX, len(tokens) - at), 0, -1):
+            if any(each.is_quoted for each in tokens[at : at + length]):
+                continue
+            if item := self._named(self.question.text[token.start : tokens[at + length - 1].end], length):
+                return item, length
+        if word in OR_WORDS:
+            return Item("or", word), 1
+        return None, 1
+
+    def _phrase(self, tokens: Sequence[Token], at: int) -> tuple[Item | None, int]:
+        """What follows a word such as "mention": one quoted phrase, or all that is left of the question."""
+        while at + 1 < len(tokens) and tokens[at].text.casefold() in ("the", "word", "words", "phrase", "das", "wort"):
+            at += 1
+        start = at
+        if tokens[at].is_quoted:
+            return Item("phrase", tokens[at].text), 2
+        rest = tokens[start:]
+        if any(token.text.casefold() in {"and", "or", "und", "oder", "not", "nicht", "but"} for token in rest):
+            return None, 1
+        return Item("phrase", self.question.text[rest[0].start : rest[-1].end]), len(tokens)
+
+    def _named(self, text: str, length: int) -> Item | None:
+        key = key_of(text)
+        if text in COMPARISONS or key in COMPARISONS:
+            return Item("sign", COMPARISONS.get(key, key))
+        stems = " ".join(stem_of(word) for word in key.split())
+        column = self.columns.get(key) or self.columns.get(stems)
+        held = self.values.get(key)
+        if held and length == 1 and key in FILLERS and text not in self.written.values():
+            held = None  # "it" is not the value IT
+        if held and length == 1 and text in FILLERS:
+            reason = f"“{text}” is a value of {self._where()}, or says nothing; put the value in quotation marks"
+            return Item("unclear", reason)
+        is_name = stem_of(text) in self.table.words or (key in ROW_WORDS and not self.table.is_documents)
+        if length == 1 and is_name and not held:
+            return Item("noun", text)
+        if column and held:
+            reason = f"“{text}” is a column and a value of {self._where()}; put the value in quotation marks"
+            return Item("unclear", reason, tuple(column))
+        if column:
+            return Item("column", text, tuple(dict.fromkeys(column)))
+        if DAY.fullmatch(text):
+            return Item("day", text)
+        if number_of(text) is not None:
+            return Item("number", text)
+        return self._value(key) if held else None
+
+    def _value(self, key: str) -> Item:
+        return Item("value", key, tuple(self.values[key]))
+
+    def _conditions(self) -> tuple[list[tuple[str, Callable[[Row], bool]]], int | None]:
+        """The conditions in words and as tests, and the column that names the rows where no word does."""
+        items = [item for item in self.reading.items if item.kind != "phrase"]
+        conditions: list[tuple[str, Callable[[Row], bool]]] = []
+        used: set[int] = set()
+        noun: int | None = None
+        has_noun = any(item.kind == "noun" for item in items)
+        at = 0
+        while at < len(items):
+            column, sign, values, at_next = self._group(items, at)
+            if not values and sign is None and column is None:
+                at = at_next  # a noun
+                continue
+            if not values:
+                if sign is not None or column is None or has_noun or noun is not None or conditions:
+                    raise Declined(f"“{items[at].text}” has no value beside it; {self._known()}")
+                noun = column
+            else:
+                column = self._column_of(column, values)
+                if column in used:
+                    raise Declined(f"{self.table.header[column]} has two conditions; ask for one, or join values by or")
+                used.add(column)
+                conditions.append(self._condition(column, sign or "eq", values))
+            at = at_next
+        if not has_noun and noun is None:
+            raise Declined(f"the question does not say what is counted; ask for rows. {self._known()}")
+        return conditions, noun
+
+    def _group(self, items: Sequence[Item], at: int) -> tuple[int | None, str | None, list[Item], int]:
+        """(column, sign, values joined by or, where the next group begins) of the group that begins here."""
+        column: int | None = None
+        sign: str | None = None
+        if items[at].kind == "noun":
+            return None, None, [], at + 1
+        if items[at].kind == "or":
+            raise Declined("or joins two values of one column only")
+        if items[at].kind == "column":
+            column, at = self._one_column(items[at]), at + 1
+        if at < len(items) and items[at].kind == "sign":
+            sign, at = items[at].text, at + 1
+        values: list[Item] = []
+        while at < len(items) and items[at].kind in ("value", "number", "day"):
+            values.append(items[at])
+            at += 1
+            if at + 1 < len(items) and items[at].kind == "or" and items[at + 1].kind in ("value", "number", "day"):
+                at += 1
+            else:
+                break
+        follows = at < len(items) and items[at].kind == "column"
+        after = items[at + 1].kind if at + 1 < len(items) else ""
+        if column is None and values and values[0].text in TURNING_WORDS and not values[0].is_quoted:
+            raise Declined(f"“{values[0].text}” is a value of {self._where()}, or turns the question; name its column")
+        if column is None and values and follows and after not in ("value", "number", "day", "sign"):
+            column, at = self._one_column(items[at]), at + 1
+        return column, sign, values, at
+
+    def _one_column(self, item: Item) -> int:
+        if len(item.columns) > 1:
+            raise Declined(f"“{item.text}” names several columns of {self._where()}")
+        return item.columns[0]
+
+    def _column_of(self, column: int | None, values: Sequence[Item]) -> int:
+        if column is not None:
+            return column
+        if any(item.kind != "value" for item in values):
+            raise Declined(f"“{values[0].text}” needs the column that it belongs to; {self._known()}")
+        shared = set.intersection(*(set(item.columns) for item in values))
+        if len(shared) != 1:
+            names = ", ".join(self.table.header[each] for each in sorted(set(values[0].columns)))
+            raise Declined(f"“{values[0].text}” stands in the columns {names}; say which is meant")
+        return shared.pop()
+
+    def _condition(self, column: int, sign: str, values: Sequence[Item]) -> tuple[str, Callable[[Row], bool]]:
+        name, order = self.table.header[column], ORDERS[sign]
+        if sign == "eq" and all(
+            item.kind == "value" or key_of(item.text) in self.table.values(column) for item in values
+        ):
+            keys = {key_of(item.text) for item in values}
+            if lacking := sorted(keys - self.table.values(column).keys()):
+                raise Declined(f"{name} has no value “{lacking[0]}”; {self._some(column)}")
+            shown = " or ".join(self.table.values(column)[key_of(item.text)] for item in values)
+            return f"{name} = {shown}", lambda row: any(key_of(value) in keys for value in row.cells[column])
+        if len(values) > 1 or values[0].kind == "value":
+            raise Declined(f"{name} {SIGNS[sign]} needs one number or date; {self._some(column)}")
+        if values[0].kind == "day":
+            limit: Any = values[0].text
+            read: Callable[[str], Any] = lambda text: text[:10] if DAY.match(text) else None  # noqa: E731
+        else:
+            limit, read = Decimal(values[0].text), number_of
+        held = [value for row in self.table.rows for value in row.cells[column]]
+        if odd := next((value for value in held if read(value) is None), None):
+            raise Declined(f"{name} holds “{odd}”, which cannot be compared with {values[0].text}")
+        if sign == "eq" and not any(order(read(value), limit) for value in held):
+            raise Declined(f"{name} has no value {values[0].text}; {self._some(column)}")
+        return f"{name} {SIGNS[sign]} {limit}", lambda row: any(order(read(v), limit) for v in row.cells[column])
+
+    def _check_rows(self, rows: Sequence[Row]) -> None:
+        if self.table.is_documents:
+            return
+        if any(sums_up(row, self.values) for row in rows):
+            raise Declined(
+                f"{self._where()} has a row of totals among what would be counted; ask by a column and value"
+            )
+        if odd := next((row for row in rows if is_between(row)), None):
+            value = next(value for cell in odd.cells for value in cell)
+            raise Declined(f"{self._where()} has a row that holds only “{value}”, which may divide it; ask by a column")
+
+    def _check_distinct(self, column: int, rows: Sequence[Row]) -> None:
+        seen = [key_of(value) for row in rows for value in row.cells[column]]
+        if len(seen) != len(rows) or len(set(seen)) != len(seen):
+            name = self.table.header[column]
+            raise Declined(
+                f"{name} is not different in every row, so rows are not {name}; ask for the rows instead, such as "
+                "“How many rows have ...?”"
+            )
+
+    def _where(self) -> str:
+        return "the documents" if self.table.is_documents else f"the table “{self.table.name}”"
+
+    def _known(self) -> str:
+        if self.table.is_documents:
+            return "ask for documents with a tag, a key of metadata and its value, or a phrase that they contain"
+        columns = ", ".join(self.table.header[:SHOWN])
+        return f"ask for rows by its columns ({columns}) and their values"
+
+    def _some(self, column: int) -> str:
+        values = sorted(self.table.values(column).values())
+        return f"it has {', '.join(values[:SHOWN])}{', ...' if len(values) > SHOWN else ''}"
+
 
 CITED_MAX = 1000
 ROW_CHARS = 300

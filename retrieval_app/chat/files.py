@@ -29,7 +29,7 @@ from collections_app.uploads.options import IngestOptions
 from collections_app.uploads.services import UploadOutcome, close_batch, find_batch, open_batch, submit_uploads
 from ragd.types import RetrievePlan
 from retrieval_app.models import ChatThread
-from retrieval_app.search.multi_collection import THREAD, Beside
+from retrieval_app.search.query_pipeline import THREAD, Beside
 
 CARDS = 12
 

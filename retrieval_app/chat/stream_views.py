@@ -22,8 +22,7 @@ from ragd.errors import RagdError
 from retrieval_app.answers.answer_html import close_marks, render_answer
 from retrieval_app.answers.citations import Citation
 from retrieval_app.answers.streams import TOO_MANY, AnswerStream, Event, event_response, frame_event, open_stream
-from retrieval_app.chat.question_views import Question, find_thread, read_question
-from retrieval_app.chat.views import describe_page, show_part
+from retrieval_app.chat.views import Question, describe_page, find_thread, read_question, show_part
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.presenters import describe_run, draw_citation
 from retrieval_app.search import query_pipeline

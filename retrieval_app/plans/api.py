@@ -18,7 +18,7 @@ from collections_app.http.schemas import IsoTime, PageOf, Request, RowsDeleted
 from collections_app.models import Collection
 from retrieval_app.models import Calibration, SavedPlan
 from retrieval_app.plans import services
-from retrieval_app.plans.calibrations import calibration_of, forget_calibration, switch_corrective
+from retrieval_app.plans.services import calibration_of, forget_calibration, switch_corrective
 from retrieval_app.search.schemas import PlanFields, SavedPlanOut
 
 router = Router(auth=BearerAuth(), tags=["plans"])

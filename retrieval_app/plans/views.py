@@ -16,7 +16,7 @@ from collections_app.access.rules import READ, WRITE, needs
 from collections_app.http.page_requests import PageRequest, RefusalMessages, find_or_404, render_page
 from collections_app.models import Collection
 from retrieval_app.models import Calibration, QueryRun
-from retrieval_app.plans.calibrations import calibration_of, forget_calibration, switch_corrective
+from retrieval_app.plans.services import calibration_of, forget_calibration, switch_corrective
 from retrieval_app.search.confidence import ACTIONS
 
 MEANINGS = {

@@ -1,19 +1,28 @@
-"""The playground: one query, every stage of its ranking, or two plans side by side. Its address gives it back."""
+"""The playground: one query, every stage of its ranking, or two plans side by side. Its address gives it back.
+
+The search of a page as a call from elsewhere: curl, Python, MCP. Each runs as it stands, with a key in RAGD_KEY.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+import shlex
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from django.contrib import messages
 from django.http import Http404, HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.http import urlencode
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.rules import ASK, READ, WRITE, needs
 from collections_app.collections.views import find_collection
+from collections_app.documents.filters import write_json
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, read_uuid, refuse, render_page
 from collections_app.index.services import complete_versions
@@ -21,23 +30,363 @@ from collections_app.index.stores import open_store
 from collections_app.models import Collection
 from ragd import telemetry
 from ragd.errors import RagdError
+from ragd.insight.ranking_comparison import kendall_tau, overlap_at, rank_moves
+from ragd.types import HOP_LISTS
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import PlaygroundForm, SavePlanForm
 from retrieval_app.plans.services import save_plan
 from retrieval_app.playground.collection_map import map_of_request
-from retrieval_app.playground.presenters import (
-    View,
-    compare_finals,
-    describe_row,
-    same_as_run,
-    search_payload,
-    show_stages,
-    write_calls,
+from retrieval_app.playground.ranking import (
+    GAP_PX,
+    REASONS,
+    ROW_PX,
+    RankLine,
+    RetrievalRecorder,
+    explain,
+    join_ranks,
+    mark_pieces,
 )
-from retrieval_app.playground.ranking import RetrievalRecorder, explain
 from retrieval_app.runs.presenters import describe_run
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
+
+SHOWN_MIN = 10  # rows of a column, or k if that is more; rows=all shows every one
+OPEN_MAX = 3
+EXPECTED = ("cut_by_k", "below_pool", "not_in_list")  # every plan loses so
+TITLES = {
+    "vector": gettext_lazy("Vector"),
+    "lexical": gettext_lazy("Keyword"),
+    "codes": gettext_lazy("Codes"),
+    "hop2": gettext_lazy("Hop 2"),
+    "hop3": gettext_lazy("Hop 3"),
+    "fused": gettext_lazy("Fused"),
+    "reranked": gettext_lazy("Reranked"),
+    "final": gettext_lazy("Final"),
+}
+KINDS = {"cosine": "cosine", "bm25": "BM25", "rrf": "reciprocal ranks", "rerank": "reranker", "": ""}
+OWN_PARAMS = ("ab", "rows", "analyze", "run")
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The address of the page and its parameters: every link of the page is made here."""
+
+    path: str
+    params: QueryDict
+    collection: str
+
+    def with_values(self, **changes: str | None) -> str:
+        """The page itself with some parameters changed; None removes one."""
+        values = self.params.copy()
+        for name, value in changes.items():
+            if value is None:
+                values.pop(name, None)
+            else:
+                values[name] = value
+        return f"{self.path}?{values.urlencode()}"
+
+    def row_href(self, doc_id: str, chunk_index: int, side: str = "A") -> str:
+        """One chunk of the ranking of a side, by its plan alone."""
+        address = reverse("retrieval:playground-row", args=[self.collection, chunk_index, doc_id])
+        return f"{address}?{self._plan_of(side).urlencode()}"
+
+    def answer_href(self, side: str = "A") -> str:
+        """The answer from the ranking of a side."""
+        return f"{reverse('retrieval:playground-answer', args=[self.collection])}?{self._plan_of(side).urlencode()}"
+
+    def _plan_of(self, side: str) -> QueryDict:
+        """The query and the plan of a side, as those of plan A."""
+        own = self.params.copy()
+        for name in list(own):
+            if name in OWN_PARAMS or name.startswith("b-") or (side == "B" and name != "q"):
+                del own[name]
+        if side == "B":
+            own.update({name[2:]: str(value) for name, value in self.params.items() if name.startswith("b-")})
+        return own
+
+
+@dataclass(frozen=True, slots=True)
+class ShownRow:
+    """One row of a column. path: the document's title and the chunk's own heading, "" when there is none.
+
+    ranks: (list, rank or None) of a fused row. formula: the sum behind a fused result. off: it does not reach the
+    results. gain: ranks won; mark: "new" or "gone" beside another plan. term: the name by which a hop found it.
+    """
+
+    row: Mapping[str, Any]
+    number: int
+    path: tuple[str, str]
+    href: str
+    off: bool
+    ranks: list[tuple[str, int | None]] = field(default_factory=list)
+    formula: str = ""
+    gain: int | None = None
+    mark: str = ""
+    term: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownColumn:
+    """One column: its first rows, how many more there are, and the lines that lead to it from the column before.
+
+    moves: it orders anew what the column before holds, so that a line that rises or falls means something.
+    """
+
+    name: str
+    title: str
+    kind: str
+    size: int
+    rows: list[ShownRow]
+    more: int
+    lines: list[RankLine]
+    side: str = "A"
+    moves: bool = False
+
+    @property
+    def height(self) -> int:
+        return ROW_PX * max(len(self.rows), 1)
+
+    @property
+    def width(self) -> int:
+        return GAP_PX
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """columns: of one plan every stage, of two plans their results. cut: rows that are left out."""
+
+    columns: list[ShownColumn]
+    height: int
+    cut: bool
+    losses: list[dict[str, Any]]
+
+
+def show_stages(view: View, explanations: Sequence[Mapping[str, Any]]) -> Shown:
+    """The columns of one explanation, or the results of two beside each other."""
+    numbers: dict[str, int] = {}
+    for explanation in explanations:
+        for key in explanation["candidates"]:
+            numbers.setdefault(key, len(numbers) + 1)
+    if len(explanations) == 1:
+        (explanation,) = explanations
+        drawn = [("A", column, explanation) for column in explanation["columns"]]
+    else:
+        drawn = [(side, each["columns"][-1], each) for side, each in zip("AB", explanations, strict=True)]
+    limit = max(SHOWN_MIN, *(each["plan"]["k"] for each in explanations))
+    if view.params.get("rows") == "all":
+        limit = max((column["size"] for _, column, _ in drawn), default=0)
+    columns: list[ShownColumn] = []
+    before: list[str] = []
+    finals = [[row["key"] for row in each["columns"][-1]["rows"]] for each in explanations]
+    for side, column, explanation in drawn:
+        keys = [row["key"] for row in column["rows"]]
+        other = finals[1 if side == "A" else 0] if len(finals) > 1 else None
+        rows = [
+            _show_row(view, row, side, column["name"], explanation, numbers[row["key"]], other)
+            for row in column["rows"][:limit]
+        ]
+        lines = join_ranks(before, keys, limit, numbers) if columns else []
+        title = gettext("Variant %(side)s") % {"side": side} if len(explanations) > 1 else str(TITLES[column["name"]])
+        kind = KINDS.get(column["score_kind"], column["score_kind"])
+        columns.append(
+            ShownColumn(
+                column["name"],
+                title,
+                kind,
+                column["size"],
+                rows,
+                column["size"] - len(rows),
+                lines,
+                side,
+                moves=column["name"] == "reranked" or side == "B",
+            )
+        )
+        before = keys
+    height = ROW_PX * max((len(column.rows) for column in columns), default=1)
+    losses = [group for each in explanations for group in _group_losses(view, each)] if len(explanations) == 1 else []
+    return Shown(columns, height, any(column.more for column in columns), losses)
+
+
+def _show_row(
+    view: View,
+    row: Mapping[str, Any],
+    side: str,
+    column: str,
+    explanation: Mapping[str, Any],
+    number: int,
+    other: Sequence[str] | None,
+) -> ShownRow:
+    """other: the results of the plan beside it, None when there is none."""
+    candidate = explanation["candidates"][row["key"]]
+    is_known = other is not None and row["key"] in other
+    gain = row["gain"]
+    if other is not None:
+        gain = other.index(row["key"]) + 1 - row["rank"] if side == "B" and is_known else None
+    return ShownRow(
+        row=row,
+        number=number,
+        path=_path_of(candidate),
+        href=view.row_href(row["doc_id"], row["chunk_index"], side),
+        off=all(item["key"] != row["key"] for item in explanation["columns"][-1]["rows"]),
+        ranks=[(name, rank) for name, rank in row["from"].items() if rank or name not in HOP_LISTS]
+        if column == "fused"
+        else [],
+        formula=_formula(candidate) if column == "final" and "fused" in row["from"] else "",
+        gain=gain,
+        mark="" if other is None or is_known else "new" if side == "B" else "gone",
+        term=explanation["links"][row["key"]]["term"] if column in HOP_LISTS else "",
+    )
+
+
+def _path_of(candidate: Mapping[str, Any]) -> tuple[str, str]:
+    """The document and the chunk's own heading."""
+    title = candidate["title"] or candidate["doc_id"]
+    headings, *_ = str(candidate["context"]).split("\n")  # below them the header of a table may stand
+    heading = headings.rpartition(" > ")[2]
+    return (title, heading if heading != title else "")
+
+
+def _formula(candidate: Mapping[str, Any]) -> str:
+    terms = (candidate["arithmetic"]["rrf"] or {"terms": []})["terms"]
+    return " + ".join(f"{term['weight']:g}/{term['rrf_k'] + term['rank']}" for term in terms)
+
+
+def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """[{title, rows, open}] by reason; each loss with the chunk's path and its link. Long lists of what every plan
+    loses are folded."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for loss in explanation["losses"]:
+        candidate = explanation["candidates"][loss["key"]]
+        href = view.row_href(loss["doc_id"], loss["chunk_index"])
+        groups.setdefault(loss["reason"], []).append({**loss, "path": _path_of(candidate), "href": href})
+    return [
+        {"title": gettext(title), "rows": rows, "open": reason not in EXPECTED or len(rows) <= OPEN_MAX}
+        for reason, title in REASONS.items()
+        if (rows := groups.get(reason))
+    ]
+
+
+def describe_row(explanation: Mapping[str, Any], key: str) -> dict[str, Any] | None:
+    """One chunk: its place in every column, its arithmetic, its losses, its text in marked pieces. None if unknown."""
+    candidate = explanation["candidates"].get(key)
+    if candidate is None:
+        return None
+    positions = [
+        (TITLES[column["name"]], next((row for row in column["rows"] if row["key"] == key), None))
+        for column in explanation["columns"]
+    ]
+    return {
+        **candidate,
+        "key": key,
+        "ranks": positions,
+        "losses": [loss for loss in explanation["losses"] if loss["key"] == key],
+        "link": explanation.get("links", {}).get(key),
+        "spans": [span for span in explanation["spans"] if f"{span['doc_id']}#{span['chunk_index']}" == key],
+        "content_pieces": mark_pieces(candidate["content"], candidate["highlights"]["content"]),
+        "context_pieces": mark_pieces(candidate["context"], candidate["highlights"]["context"]),
+    }
+
+
+def compare_finals(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """What the results of two plans share: overlap at the larger k, Kendall's tau-b, moves, how the plans differ."""
+    first, second = ([row["key"] for row in each["columns"][-1]["rows"]] for each in (before, after))
+    k = max(before["plan"]["k"], after["plan"]["k"])
+    moves = rank_moves(first, second)
+    gains = [move.gain for move in moves]
+    return {
+        "k": k,
+        "overlap": overlap_at(first, second, k).as_dict(),
+        "tau": kendall_tau(first, second),
+        "up": sum(gain is not None and gain > 0 for gain in gains),
+        "down": sum(gain is not None and gain < 0 for gain in gains),
+        "level": sum(gain == 0 for gain in gains),
+        "new": sum(move.before is None for move in moves),
+        "gone": sum(move.after is None for move in moves),
+        "plans": plan_differences(before["plan"], after["plan"]),
+    }
+
+
+def plan_differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
+    """(field, before, after) of every field that differs; the parts of weights and filters by themselves."""
+    one, other = ({"hops": 1} | _flat(plan) for plan in (before, after))
+    return [(name, one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)]
+
+
+def _flat(plan: Mapping[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in plan.items():
+        if name == "weights":
+            flat |= {f"weight of {part}": weight for part, weight in value.items()}
+        elif name == "filters":
+            flat |= {part: write_json(held) if part == "where" else held for part, held in value.items()}
+        else:
+            flat[name] = value
+    return flat
+
+
+def same_as_run(run_id: str, explanation: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The stored run that the page was opened from, and whether the ranking is still that of then. None without one."""
+    try:
+        run = QueryRun.objects.filter(pk=uuid.UUID(run_id)).first()
+    except ValueError:
+        return None
+    if run is None:
+        return None
+    now = [(row["key"], row["score"]) for row in explanation["columns"][-1]["rows"]]
+    then = [(f"{item['doc_id']}#{item['chunk_index']}", item["score"]) for item in run.results]
+    same_plan = run.query == explanation["query"] and run.plan_hash == explanation["plan_hash"]
+    same_order = [key for key, _ in now] == [key for key, _ in then]
+    return {"run": run, "same_plan": same_plan, "same": now == then, "same_order": same_order}
+
+
+PYTHON = """\
+import json
+import urllib.request
+from os import environ
+
+request = urllib.request.Request(
+    {url!r},
+    data=json.dumps({payload}).encode(),
+    headers={{"Authorization": f"Bearer {{environ['RAGD_KEY']}}", "Content-Type": "application/json"}},
+)
+with urllib.request.urlopen(request) as answer:
+    for result in json.load(answer)["results"]:
+        print(result["rank"], result["score"], result["doc_id"], result["chunk_index"])
+"""
+
+
+def search_payload(query: str, plan_name: str, explicit: Mapping[str, Any]) -> dict[str, Any]:
+    """The body of POST /v1/collections/NAME/search. plan_name "" names none; stated: the fields of the plan."""
+    return {"query": query} | ({"plan": plan_name} if plan_name else {}) | dict(explicit)
+
+
+def write_calls(base: str, collection: str, payload: Mapping[str, Any]) -> list[dict[str, str]]:
+    """[{name, title, text}]: the same search for a shell, for Python's standard library and for an MCP client.
+
+    base: the server's address without a slash at the end.
+    """
+    url = f"{base}/v1/collections/{quote(collection, safe='')}/search"
+    return [
+        {"name": "curl", "title": "curl", "text": _curl(url, payload)},
+        {"name": "python", "title": "Python", "text": PYTHON.format(url=url, payload=dict(payload))},
+        {"name": "mcp", "title": "MCP call", "text": _mcp(collection, payload)},
+    ]
+
+
+def _curl(url: str, payload: Mapping[str, Any]) -> str:
+    body = shlex.quote(json.dumps(payload, ensure_ascii=False))
+    return (
+        f"curl -s {shlex.quote(url)} \\\n"
+        '  -H "Authorization: Bearer $RAGD_KEY" -H "Content-Type: application/json" \\\n'
+        f"  -d {body}"
+    )
+
+
+def _mcp(collection: str, payload: Mapping[str, Any]) -> str:
+    call = {"name": "collections-search", "arguments": {"collection": collection} | dict(payload)}
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    return json.dumps(message, indent=2, ensure_ascii=False)
+
 
 RECENT = 6
 RECENT_READ = 60

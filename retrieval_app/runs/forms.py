@@ -22,7 +22,7 @@ from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, form_values
 from retrieval_app.plans.services import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
 from retrieval_app.search.degrading import known_models
-from retrieval_app.search.multi_collection import Beside, lead_first
+from retrieval_app.search.query_pipeline import Beside, lead_first
 
 USUAL = ("", gettext_lazy("Default"))
 PLANS_LISTED = 500
@@ -77,7 +77,7 @@ class AskForm(AsOfForm, PlanFields):
     def asked(self) -> tuple[Collection, ChosenPlan, list[Beside]]:
         """The collection whose run it will be, the plan for it, and the others with theirs; a preset is of the first.
 
-        Raises what `plans.choose_plan` and `multi_collection.lead_first` raise.
+        Raises what `plans.choose_plan` and `query_pipeline.lead_first` raise.
         """
         data = self.cleaned_data
         first, *others = lead_first(list(data["collection"]))

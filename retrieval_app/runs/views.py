@@ -1,4 +1,4 @@
-"""The list of the query runs, its filter as it stands in an address, and the same rows as a file.
+"""The list of the query runs, its filter and its file, and panels that other pages include.
 
 What the page of one query run shows of its answer and around its views, and what can be done to it.
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 from urllib.parse import urlencode
@@ -22,11 +23,12 @@ from django.http import Http404, HttpResponse, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.context import current_access, require
 from collections_app.access.permissions import Permission
-from collections_app.access.rules import ASK, EVALUATE, READ, needs
+from collections_app.access.rules import ASK, EVALUATE, READ, WRITE, needs
 from collections_app.audit.services import Subject, record_event
 from collections_app.documents.reading_views import CitedPassage, read_passage
 from collections_app.errors import ServiceError
@@ -51,10 +53,19 @@ from collections_app.http.page_requests import (
     render_page,
     whole_number,
 )
-from collections_app.models import Collection
+from collections_app.models import Collection, Document
 from ragd.errors import RagdError
-from retrieval_app.models import QueryRun
+from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import address_of_run
+from retrieval_app.runs.lineage import (
+    DAYS_MAX,
+    RUNS_SHOWN,
+    USUAL_DAYS,
+    count_retrievals,
+    list_unretrieved,
+    runs_of_chunk,
+    runs_of_document,
+)
 from retrieval_app.runs.models import QueryRunQuerySet, RunFilter
 from retrieval_app.runs.presenters import SourceRow, cited_place, cited_result, describe_run
 from retrieval_app.runs.receipts import make_receipt
@@ -296,3 +307,63 @@ def download_receipt(request: PageRequest, run_id: UUID) -> HttpResponse:
     response = JsonResponse(receipt, json_dumps_params={"ensure_ascii": False, "indent": 1})
     response["Content-Disposition"] = f'attachment; filename="receipt-{run_id}.json"'
     return response
+
+
+DAYS = (7, 30, 90, 365)
+PART = "retrieval/parts/retrieved.html"
+PARTS = {"retrieved": PART, "retrieved-document": PART}  # a chunk may be shown over the page of its document
+
+
+@needs(READ, WRITE, methods="GET")
+def plans(request: PageRequest, name: str) -> HttpResponse:
+    """The saved plans of a collection, for its settings page."""
+    collection = find_or_404(Collection.objects.live(), name=name)
+    context = {"collection": collection, "plans": SavedPlan.objects.of(collection).by_name()}
+    return render_page(request, "retrieval/plans.html", context, parts={"plans": "retrieval/parts/plans.html"})
+
+
+@needs(READ, WRITE, methods="GET")
+def never_retrieved(request: PageRequest, name: str) -> HttpResponse:
+    """For the statistics page; days=N says how far back is looked."""
+    collection = find_or_404(Collection.objects.live().with_counts(), name=name)
+    requested = request.GET.get("days", "")
+    days = min(int(requested), DAYS_MAX) if requested.isdecimal() and int(requested[:6]) else USUAL_DAYS
+    documents, total = list_unretrieved(collection, days)
+    since = timezone.now() - timedelta(days=days)
+    context = {
+        "collection": collection,
+        "documents": documents,
+        "total": total,
+        "days": days,
+        "choices": DAYS,
+        "runs": QueryRun.objects.filter(collection=collection, created_at__gte=since).count(),
+    }
+    parts = {"never-retrieved": "retrieval/parts/never_retrieved.html"}
+    return render_page(request, "retrieval/never_retrieved.html", context, parts=parts)
+
+
+@needs(READ, WRITE, methods="GET")
+def of_chunk(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResponse:
+    """The last runs that retrieved a chunk, those of earlier revisions marked."""
+    return _show(request, name, doc_id, index)
+
+
+@needs(READ, WRITE, methods="GET")
+def of_document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
+    """The last runs that retrieved any chunk of a document."""
+    return _show(request, name, doc_id, None)
+
+
+def _show(request: PageRequest, name: str, doc_id: str, index: int | None) -> HttpResponse:
+    collection = get_object_or_404(Collection.objects.live(), name=name)
+    document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
+    runs = runs_of_document(collection, doc_id) if index is None else runs_of_chunk(collection, doc_id, index)
+    context = {
+        "collection": collection,
+        "document": document,
+        "index": index,
+        "runs": runs,
+        "tally": count_retrievals(collection, doc_id, index),
+        "most": RUNS_SHOWN,
+    }
+    return render_page(request, "retrieval/retrieved.html", context, parts=PARTS)

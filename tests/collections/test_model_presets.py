@@ -17,8 +17,7 @@ from collections_app.endpoints.model_settings import SettingValues, save_setting
 from collections_app.index.stores import embedder_for, open_rerankers
 from collections_app.models import ModelSetting, Report
 from evaluation_app.scoring import judge_selection
-from retrieval_app.llm.chat_endpoint import Endpoint, complete
-from retrieval_app.llm.model_calls import ModelParameters
+from retrieval_app.llm.chat_model import Endpoint, ModelParameters, complete
 from tests.fakes.model_providers import KEY, SERVERS, ProviderServer, logistic
 from tests.fakes.rerank_server import word_share
 

@@ -24,8 +24,7 @@ from evaluation_app.runs.calibration_fit import (
     thresholds,
 )
 from ragd.errors import InvalidInput
-from retrieval_app.plans.calibrations import calibration_of
-from retrieval_app.plans.services import build_plan
+from retrieval_app.plans.services import build_plan, calibration_of
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
 from tests.evaluation.made_runs import make_set

@@ -15,7 +15,7 @@ from evaluation_app.scoring.correctness import Correctness, list_components, mea
 from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd.errors import EmbedderError
-from retrieval_app.llm.chat_endpoint import Endpoint
+from retrieval_app.llm.chat_model import Endpoint
 from tests.builders import WordEmbedder
 from tests.fakes.judgement_cache import MemoryCache
 from tests.fakes.openai_server import OpenAIServer

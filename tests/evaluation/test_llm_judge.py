@@ -17,8 +17,8 @@ from evaluation_app.measures.scores import failed, unscorable
 from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
 from ragd import telemetry
 from ragd.conventions import validate_all
-from retrieval_app.llm import chat_endpoint
-from retrieval_app.llm.chat_endpoint import Endpoint
+from retrieval_app.llm import chat_model
+from retrieval_app.llm.chat_model import Endpoint
 from tests.builders import WordEmbedder
 from tests.evaluation.judge_replies import QUESTION, good_reply, make_case, support, without
 from tests.fakes.faults import Fault, connection_reset, failing, not_json, out_of_quota, rate_limited, slow
@@ -157,7 +157,7 @@ def test_a_reply_that_was_cut_off_says_so(openai_server: OpenAIServer) -> None:
 def test_each_failure_of_the_server_has_its_kind(
     openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch, faults: list[Fault], kind: str, requests: int
 ) -> None:
-    monkeypatch.setattr(chat_endpoint, "BACKOFF_S", 0.01)
+    monkeypatch.setattr(chat_model, "BACKOFF_S", 0.01)
     openai_server.chat_reply = replying(good_reply())
     openai_server.script(*faults)
     timeout_s = 0.3 if kind == "llm_timeout" else 5.0

@@ -16,7 +16,7 @@ from collections_app.models import Chunk, Collection, Document
 from ragd.conditions import parse_condition
 from ragd.types import Filters, RetrievePlan
 from retrieval_app.answers import counting
-from retrieval_app.answers.count_questions import read_question
+from retrieval_app.answers.count_tables import read_question
 from retrieval_app.answers.counting import Count, count
 from retrieval_app.models import QueryRun
 from retrieval_app.search.query_pipeline import QueryRequest, ask

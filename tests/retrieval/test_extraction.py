@@ -10,13 +10,17 @@ from hypothesis import strategies as st
 from ragd.models.embedding import LocalEmbedder
 from ragd.types import Candidate
 from retrieval_app.answers.extractive_answerer import (
+    ORDER,
     ExtractiveAnswerer,
+    Place,
+    Weighing,
     choose_sentences,
     extend,
+    read_question,
     read_sentences,
+    split_questions,
     stems,
 )
-from retrieval_app.answers.question_match import ORDER, Place, Weighing, read_question, split_questions
 from retrieval_app.answers.refusals import declines
 from tests.builders import WordEmbedder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval_app.chat.follow_ups import QUESTION_CHARS_MAX, rewrite
+from retrieval_app.chat.threads import QUESTION_CHARS_MAX, rewrite
 
 WHALE = "What is the largest animal?"
 LEASE = "Wie lange gilt die Garantie für den Kühlschrank?"

@@ -18,9 +18,8 @@ from collections_app.models import Collection
 from ragd.conditions import parse_condition
 from ragd.types import Candidate, Filters, RetrievePlan
 from retrieval_app.plans.forms import PlanForm, form_values
-from retrieval_app.playground.dropped_candidates import why_filtered
-from retrieval_app.playground.presenters import plan_differences, search_payload, write_calls
-from retrieval_app.playground.ranking import ROW_PX, join_ranks, mark_pieces
+from retrieval_app.playground.ranking import ROW_PX, join_ranks, mark_pieces, why_filtered
+from retrieval_app.playground.views import plan_differences, search_payload, write_calls
 from tests.retrieval.corpus import make_collection
 
 

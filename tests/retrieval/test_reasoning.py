@@ -15,8 +15,8 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from ragd.types import RetrievePlan
 from retrieval_app.answers.citations import Citation
-from retrieval_app.llm import chat_endpoint
-from retrieval_app.llm.chat_completion import AnswerReader, read_completion, split_reasoning
+from retrieval_app.llm import chat_model
+from retrieval_app.llm.chat_model import AnswerReader, read_completion, split_reasoning
 from retrieval_app.models import QueryRun
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
@@ -32,7 +32,7 @@ THOUGHT = "let me look at [1] and [2]"
 @pytest.fixture(autouse=True)
 def no_model_is_known() -> Iterator[None]:
     yield
-    chat_endpoint._open_thinkers.clear()
+    chat_model._open_thinkers.clear()
 
 
 @pytest.fixture

@@ -22,8 +22,16 @@ from ragd.errors import InvalidInput
 from ragd.store.store import fetch_all
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.receipt_verification import Verification, check_form, verify
-from retrieval_app.runs.receipts import KEY_FILE, PublicKey, make_receipt, own_key, read_key
+from retrieval_app.runs.receipts import (
+    KEY_FILE,
+    PublicKey,
+    Verification,
+    check_form,
+    make_receipt,
+    own_key,
+    read_key,
+    verify,
+)
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
 from tests.collections.test_travelling import pack

@@ -11,8 +11,7 @@ from contextlib import suppress
 import pytest
 
 from collections_app.errors import ServiceError
-from retrieval_app.llm.chat_completion import Completion, stops_with
-from retrieval_app.llm.chat_endpoint import Endpoint, complete
+from retrieval_app.llm.chat_model import Completion, Endpoint, complete, stops_with
 
 SILENT_S = 60.0  # the deadline of a request, far beyond what a stop takes
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"

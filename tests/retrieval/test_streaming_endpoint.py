@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from collections_app.errors import ServiceError
-from retrieval_app.llm.chat_completion import Completion, ToolCall
-from retrieval_app.llm.chat_endpoint import Endpoint, complete
+from retrieval_app.llm.chat_model import Completion, Endpoint, ToolCall, complete
 from tests.fakes.faults import Fault, connection_reset, cut_short, dripping, failing, not_json, rate_limited, slow
 from tests.fakes.openai_server import OpenAIServer
 

@@ -18,7 +18,7 @@ from collections_app.access.permissions import Role
 from collections_app.documents.services import ingest_text
 from collections_app.models import AuditEvent, Collection, RoleGrant
 from ragd.errors import UnknownCollection
-from retrieval_app.chat.public import read_thread
+from retrieval_app.chat.assistants import read_thread
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.web.conftest import TEXTS
@@ -143,7 +143,7 @@ def test_a_visitor_goes_on_and_nobody_else_can(guide: ChatAssistant, fill: Calla
     set_access(Collection.objects.get(name="nature"), list(TEXTS))
     later = ask_in(thread_of(second), "And where is it?")
     assert texts(later, ".message .question") == ["And where is it?"], "what it read is nobody's any more"
-    with patch("retrieval_app.chat.public.time.time", return_value=time.time() + 5 * 3600):
+    with patch("retrieval_app.chat.assistants.time.time", return_value=time.time() + 5 * 3600):
         assert len(read_thread(guide, thread_of(second)).runs) == 0
 
 
@@ -175,7 +175,9 @@ def test_the_answer_is_streamed_with_its_markdown_and_its_thread(
     assert ask(QUESTION).status_code == 200
     refused = ask(QUESTION)
     assert refused.status_code == 429 and refused.json()["problem"] and 1 <= int(refused["Retry-After"]) <= 61
-    with patch("retrieval_app.chat.public_views.ask_publicly", side_effect=UnknownCollection("collection 77 is gone")):
+    with patch(
+        "retrieval_app.chat.assistant_views.ask_publicly", side_effect=UnknownCollection("collection 77 is gone")
+    ):
         ChatAssistant.objects.update(per_minute=100, per_day=100)
         broken = ask(QUESTION)
     assert broken.status_code == 503 and "77" not in broken.content.decode()
