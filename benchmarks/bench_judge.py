@@ -33,8 +33,7 @@ from benchmarks.judge_edits import MeasuredEdit, measure_edits
 from benchmarks.judge_rows import LabelledRow, load_rows, overlap
 from benchmarks.ragbench import SETS
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
-from evaluation_app.judges.estimates import FILE, Accuracy
-from evaluation_app.judges.feature_model import JudgeModel, Marks, Mask, mark_case
+from evaluation_app.judges.feature_model import ACCURACY_FILE, Accuracy, JudgeModel, Marks, Mask, mark_case
 from evaluation_app.judges.features import Features
 from evaluation_app.judges.protocol import Numbers
 from evaluation_app.measures.statistics import SEED, auroc, rmse
@@ -271,8 +270,8 @@ def write_accuracy(sets: Sequence[Predicted]) -> None:
         constant = interval(sets, constant_rmse(name))[0]
         found[name] = _accuracy("rmse", interval(sets, rmse_of("expected", name)), rows, constant)
     stored = {"embedded": {"data": f"{LICENCE}; sets left out", "measures": found}}
-    FILE.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
-    print(f"wrote {FILE}")
+    ACCURACY_FILE.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+    print(f"wrote {ACCURACY_FILE}")
 
 
 def _accuracy(statistic: str, values: tuple[float, float, float], rows: int, beside: float) -> dict[str, object]:

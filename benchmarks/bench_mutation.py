@@ -83,7 +83,7 @@ PARTS = {
         ("tests/library/test_lexical_weights.py",),
     ),
     "trace": Part(
-        whole("evaluation_app/measures/trace.py"),
+        whole("evaluation_app/measures/scores.py"),
         ("tests/evaluation/test_trace.py",),
     ),
     "measures": Part(
@@ -91,7 +91,7 @@ PARTS = {
         ("tests/evaluation/test_measures.py",),
     ),
     "answers": Part(
-        whole("evaluation_app/measures/downstream.py"),
+        whole("evaluation_app/measures/ranking.py"),
         ("tests/evaluation/test_measures.py",),
     ),
     "catalogue": Part(

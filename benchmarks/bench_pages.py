@@ -287,7 +287,7 @@ def make_much() -> None:
     from django.db import connection
 
     from collections_app.models import Collection
-    from evaluation_app.telemetry.overview.rollups import roll_up
+    from evaluation_app.telemetry.overview.figures import roll_up
     from evaluation_app.telemetry.store import partitions
     from retrieval_app.models import QueryRun
 

@@ -24,7 +24,7 @@ from random import Random
 from typing import Literal
 
 from benchmarks.ragbench import SETS, read_rows
-from evaluation_app.judges.answer_features import NAME, NEGATION, NUMBER
+from evaluation_app.judges.features import NAME, NEGATION, NUMBER
 from ragd.text.chunking import split_sentences
 from retrieval_app.answers.extractive_answerer import list_stems
 from retrieval_app.answers.refusals import declines

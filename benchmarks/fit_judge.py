@@ -27,8 +27,6 @@ import numpy as np
 
 from benchmarks.judge_edits import MeasuredEdit, measure_edits
 from benchmarks.judge_rows import LabelledRow, load_rows
-from evaluation_app.judges.answer_features import ANSWER_NAMES, SUPPORT_NAMES
-from evaluation_app.judges.estimates import fit_spread
 from evaluation_app.judges.feature_model import (
     ADHERENCE_NAMES,
     CASE_NAMES,
@@ -43,9 +41,10 @@ from evaluation_app.judges.feature_model import (
     case_row,
     doubt,
     fit_logistic,
+    fit_spread,
     second_look,
 )
-from evaluation_app.judges.features import CONTEXT_NAMES
+from evaluation_app.judges.features import ANSWER_NAMES, CONTEXT_NAMES, SUPPORT_NAMES
 from evaluation_app.judges.protocol import Numbers
 from ragd.models.embedding import LocalEmbedder
 

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.judge_rows import LabelledRow, embed_all
-from evaluation_app.judges.answer_features import NAME, NUMBER, OPPOSITE
-from evaluation_app.judges.features import Features, measure_case
+from evaluation_app.judges.features import NAME, NUMBER, OPPOSITE, Features, measure_case
 from evaluation_app.judges.protocol import Case, texts_of
-from evaluation_app.measures.trace import Sentence
+from evaluation_app.measures.scores import Sentence
 
 SEED = 7
 WORDS_MIN = 6

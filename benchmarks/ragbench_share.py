@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 
 from benchmarks.ragbench import SETS, read_rows
-from evaluation_app.runs.figures import STEPS, TABLE
+from evaluation_app.runs.summaries import STEPS, TABLE
 from tests.evaluation.ragbench_rows import PUBLISHED
 
 SOURCE = "RAGBench (arXiv 2407.11005), CC BY 4.0, validation rows of seven sets, labelled by GPT-4"

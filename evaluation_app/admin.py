@@ -6,7 +6,7 @@ from django.db.models import Model
 from django.urls import reverse
 
 from collections_app.admin.base import ERASE, Listing, register, row_action
-from evaluation_app.experiments.lifecycle import cancel_experiment
+from evaluation_app.experiments.services import cancel_experiment
 from evaluation_app.models import (
     EvaluationItem,
     EvaluationRun,

@@ -11,7 +11,7 @@ from collections_app.access.auth import BearerAuth, Router
 from collections_app.access.permissions import Permission
 from evaluation_app.curation.api import router as curation_router
 from evaluation_app.experiments.api import router as experiments_router
-from evaluation_app.failures.bisect_views import router as history_router
+from evaluation_app.failures.views import router as history_router
 from evaluation_app.golden.api import router as golden_router
 from evaluation_app.reviews.api import router as reviews_router
 from evaluation_app.runs.api import router as evaluation_runs_router

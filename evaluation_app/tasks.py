@@ -5,10 +5,10 @@ from __future__ import annotations
 from celery import shared_task
 
 from evaluation_app import conformance  # noqa: F401  (a handler of operations)
-from evaluation_app.failures import bisect_requests  # noqa: F401  (a handler of operations)
+from evaluation_app.failures import bisection  # noqa: F401  (a handler of operations)
 from evaluation_app.runs.lifecycle import RUN_EVALUATION, process_run
 from evaluation_app.scoring.sampling import SCORE_SAMPLES, score_samples
-from evaluation_app.telemetry.alerts import webhooks  # noqa: F401  (a handler of operations)
+from evaluation_app.telemetry.alerts import rules  # noqa: F401  (a handler of operations)
 
 
 @shared_task(name=RUN_EVALUATION, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]

@@ -8,8 +8,7 @@ from collections_app.collections.export_parts import Part, Row, check_time, regi
 from collections_app.models import Collection
 from evaluation_app.curation.gate import check_gate
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
-from evaluation_app.golden.sets import CRITERIA, NAMED_CHARS, clean_criteria, free_name
-from evaluation_app.golden.versions import digest_of
+from evaluation_app.golden.sets import CRITERIA, NAMED_CHARS, clean_criteria, digest_of, free_name
 from evaluation_app.judges.rubrics import clean_rubrics
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate, Sampling
 from evaluation_app.scoring.sampling import JUDGES, check_sampling

@@ -4,18 +4,18 @@ from django.urls import path
 
 from collections_app.access.rules import one_address
 from collections_app.chunks import views as chunks
-from evaluation_app.curation import impact_page
+from evaluation_app.curation import pages
 from evaluation_app.curation import pages as curation
 from evaluation_app.experiments import pages as experiments
-from evaluation_app.failures import bisect_views as history
 from evaluation_app.failures import views as diagnosis
+from evaluation_app.failures import views as history
 from evaluation_app.golden import question_views as golden_questions
 from evaluation_app.golden import set_views as golden_rubrics
 from evaluation_app.reviews import pages as reviews
 from evaluation_app.runs import pages as calibration
 from evaluation_app.runs.comparison import pages as comparison
-from evaluation_app.runs.run_pages import bands_page, dashboard, item_page, run_page, runs_page
-from evaluation_app.scoring import live_views, views
+from evaluation_app.runs.run_pages import dashboard, item_page, run_page, runs_page
+from evaluation_app.scoring import views
 from evaluation_app.telemetry.alerts import pages as alerts
 from evaluation_app.telemetry.explorer import pages as explorer
 from evaluation_app.telemetry.exports import downloads
@@ -38,7 +38,7 @@ RUNS = one_address(runs_page.list_runs, new=calibration.new_run)
 ITEM = one_address(item_page.show_item, changes=history.show_changes)
 COMPARE = one_address(comparison.compare, question=comparison.question)
 GOLDEN_SET = one_address(
-    golden_rubrics.show_set, settings=golden_rubrics.show_settings, thresholds=bands_page.show_bands,
+    golden_rubrics.show_set, settings=golden_rubrics.show_settings, thresholds=run_page.show_bands,
     rubrics=golden_rubrics.show_rubrics, new=golden_questions.new_question, question=golden_questions.edit_question,
     suggestions=golden_questions.suggestions, versions=golden_rubrics.show_versions,
     **{"import": golden_questions.import_questions},
@@ -78,8 +78,8 @@ urlpatterns = [
     path(f"{SET}/", GOLDEN_SET, name="golden-set"),
     path(f"{SET}/export.<str:format>", golden_questions.export_questions, name="export-golden"),
     # scores of live traffic
-    path("evaluation/live/", live_views.live, name="live"),
-    path("evaluation/live/<str:name>/", live_views.live_collection, name="live-collection"),
+    path("evaluation/live/", views.live, name="live"),
+    path("evaluation/live/<str:name>/", views.live_collection, name="live-collection"),
     # experiments
     path("evaluation/experiments/", EXPERIMENTS, name="experiments"),
     path("evaluation/experiments/measured/<str:name>/", experiments.measured, name="measured"),
@@ -96,7 +96,7 @@ urlpatterns = [
     path("evaluation/review/<int:pk>/", reviews.judge, name="review-task"),
     # what golden questions say of changes to a collection
     path(f"{COLLECTION}/health/", HEALTH, name="health"),
-    path(f"{COLLECTION}/impact/", impact_page.show_impact, name="impact"),
+    path(f"{COLLECTION}/impact/", pages.show_impact, name="impact"),
     path(f"{COLLECTION}/gate/", curation.gate_settings, name="gate"),
     path(f"{COLLECTION}/index-versions/<int:number>/gate/", curation.gate_report, name="gate-report"),
     path(f"{COLLECTION}/golden-chunk/<int:index>/<path:doc_id>/", curation.golden_of_chunk, name="golden-of-chunk"),

@@ -23,7 +23,7 @@ class SiteConfig(AppConfig):
         "evaluation_app.transfer_parts",
         "evaluation_app.curation.expectations",
         "evaluation_app.curation.gate",
-        "evaluation_app.telemetry.search.conditions",
+        "evaluation_app.telemetry.search.language",
     )
 
     channels = {"web": Channel.WEB, "worker": Channel.WORKER}  # of what a process does by itself

@@ -45,14 +45,14 @@ from collections_app.jobs.leases import LeasedWork, forgive_host, release_dead
 from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import resend_taken
 from collections_app.models import IngestJob, Operation, WorkerHeartbeat
-from evaluation_app.failures.bisect_requests import forget_bisections
-from evaluation_app.runs import retention
+from evaluation_app.failures.bisection import forget_bisections
+from evaluation_app.runs import lifecycle
 from evaluation_app.runs.lifecycle import send_waiting
 from evaluation_app.runs.runner import release_host
 from evaluation_app.scoring.sampling import send_samples
-from evaluation_app.telemetry.alerts.evaluation import evaluate_alerts
+from evaluation_app.telemetry.alerts.rules import evaluate_alerts
 from evaluation_app.telemetry.evidence.report import refresh_usual
-from evaluation_app.telemetry.overview import rollups
+from evaluation_app.telemetry.overview import figures
 from ragd_site.backup.operations import back_up_on_schedule
 from ragd_site.checks import stop_unless_supported
 from ragd_site.observability import tracing
@@ -222,16 +222,16 @@ def maintain_jobs() -> None:
 
 def apply_retention() -> None:
     """Delete what is past its retention, and once a day have what is stored checked by a worker process."""
-    retention.apply_retention()
-    retention.check_daily()
+    lifecycle.apply_retention()
+    lifecycle.check_daily()
     forget_bisections()
 
 
 def roll_up_spans(*, everything: bool = False) -> None:
     """For the overview and the field coverage; everything: also what came late, and what is too old goes."""
-    rollups.roll_up(everything=everything)
+    figures.roll_up(everything=everything)
     if everything:
-        rollups.forget_old_rollups()
+        figures.forget_old_rollups()
     refresh_usual()  # the last, so that its fault holds up nothing
 
 

@@ -14,21 +14,18 @@ from collections_app.http.downloads import Reading
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
-from evaluation_app.reviews.anchoring import anchored_score
+from evaluation_app.reviews.agreement import anchored_score
 from evaluation_app.reviews.labels import MEASURES as LABELLED
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.comparison.api import ChangeOut, ConclusionOut
 from evaluation_app.runs.comparison.changes import MeasureChange
-from evaluation_app.runs.comparison.decisive import RunVerdict
-from evaluation_app.runs.comparison.run_comparison import check_comparable
-from evaluation_app.runs.comparison.stored_comparisons import RunDifference, compare_runs
+from evaluation_app.runs.comparison.stored_comparisons import RunDifference, RunVerdict, check_comparable, compare_runs
 from evaluation_app.runs.lifecycle import RunRequest
 from evaluation_app.runs.reports import Finding, junit_xml, run_lines
 from evaluation_app.runs.requests import find_run, make_baseline, read_settings
 from evaluation_app.runs.schemas import EvaluationRunOut
 from evaluation_app.runs.summaries import misses_of
-from evaluation_app.scoring.judge_selection import clear_stored
-from evaluation_app.scoring.run_settings import CUT, JUDGES
+from evaluation_app.scoring.judge_selection import CUT, JUDGES, clear_stored
 from ragd.errors import InvalidInput
 from retrieval_app.commands import add_plan_arguments, read_plan, read_time
 

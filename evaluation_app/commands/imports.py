@@ -11,9 +11,18 @@ from typing import Self
 from collections_app.collections.import_stage import import_collection
 from collections_app.commands.progress import Bar, StoppedError
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, split_pair
-from evaluation_app.golden.formats import decode, guess_format, map_rows, mapped_columns, read_file
-from evaluation_app.golden.imports import Mode, carry_out, plan_import, tell_import
-from evaluation_app.golden.schemas import ImportOut
+from evaluation_app.golden.api import ImportOut
+from evaluation_app.golden.formats import (
+    Mode,
+    carry_out,
+    decode,
+    guess_format,
+    map_rows,
+    mapped_columns,
+    plan_import,
+    read_file,
+    tell_import,
+)
 from evaluation_app.golden.sets import find_set
 from evaluation_app.sample.loading import evaluate_sample, load_sample
 

@@ -22,8 +22,7 @@ from collections_app.http.validation import WHOLE, StrictInt
 from collections_app.models import Collection
 from evaluation_app.curation import expectations
 from evaluation_app.curation.expectations import Expectations, ProposedChange, expectations_of
-from evaluation_app.curation.gate import find_gate, find_own_set, remove_gate, set_gate
-from evaluation_app.curation.impact import Impact, impact_of
+from evaluation_app.curation.gate import Impact, find_gate, find_own_set, impact_of, remove_gate, set_gate
 from evaluation_app.measures.scores import Mean
 from evaluation_app.models import GoldenSet, PromotionGate
 from evaluation_app.runs.schemas import MeanOut

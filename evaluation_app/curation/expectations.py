@@ -25,7 +25,7 @@ from collections_app.domain.rows import read_statements
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_store
 from collections_app.models import Collection, Document
-from evaluation_app.curation.impact import StoredQuestion, questions_of, vectors_of
+from evaluation_app.curation.gate import StoredQuestion, questions_of, vectors_of
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.scoring.cases import document_of
 from ragd.errors import InvalidInput

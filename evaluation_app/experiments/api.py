@@ -19,16 +19,14 @@ from collections_app.http.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedMod
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
 from collections_app.http.schemas import IsoTime, PageOf, Request, RowsDeleted, Stored
 from collections_app.http.validation import SomeUuid, StrictInt
-from evaluation_app.experiments import lifecycle, starting
+from evaluation_app.experiments import services
 from evaluation_app.experiments.plan_grid import Draft, draft_plans
-from evaluation_app.experiments.ranking import rank_plans
-from evaluation_app.experiments.standings import SAMPLE_CHUNKS, rank, winner_of
+from evaluation_app.experiments.ranking import SAMPLE_CHUNKS, rank, rank_plans, winner_of
 from evaluation_app.golden.sets import find_set
 from evaluation_app.measures.catalogue import find
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import Experiment, GoldenSet
-from evaluation_app.runs.estimates import estimate_plans
-from evaluation_app.runs.requests import find_run, read_settings
+from evaluation_app.runs.requests import estimate_plans, find_run, read_settings
 from evaluation_app.runs.schemas import MeanOut, SettingsRequest
 from ragd.errors import InvalidInput
 from ragd.types import Mode, RetrievePlan, VectorType
@@ -72,7 +70,7 @@ class ModelsRequest(Request):
         description="Beside the collection's own, which is always compared with"
     )
     golden_set: str | None = Field(None, description="Its questions; null: made from the documents")
-    k: Annotated[StrictInt, between(1, starting.K_MAX)] = Field(starting.K, description="Documents that count")
+    k: Annotated[StrictInt, between(1, services.K_MAX)] = Field(services.K, description="Documents that count")
     sample: StrictInt = Field(SAMPLE_CHUNKS, description="About so many chunks, by documents")
 
 
@@ -188,7 +186,7 @@ SAME = (
 FOLLOWED = ("state", "done", "total", "failed", "error")
 
 
-def _shown(progress: lifecycle.Progress) -> dict[str, Any]:
+def _shown(progress: services.Progress) -> dict[str, Any]:
     experiment = progress.experiment
     shown = {name: getattr(experiment, name) for name in SAME} | {name: getattr(progress, name) for name in FOLLOWED}
     return shown | {
@@ -203,7 +201,7 @@ def _detailed(experiment: Experiment, by: str) -> dict[str, Any]:
     ranking = rank_plans(experiment, by) if experiment.kind == Kind.PLANS else None
     standings = rank(experiment) if experiment.kind == Kind.MODELS else []
     winner = winner_of(standings)
-    return _shown(lifecycle.progress_of(experiment)) | {
+    return _shown(services.progress_of(experiment)) | {
         "runs": list(experiment.runs.order_by("place").values_list("pk", flat=True)),
         "ranked_by": ranking.measure if ranking else "",
         "ranking": list(ranking.rows) if ranking else [],
@@ -231,9 +229,9 @@ def create_experiment(request: HttpRequest, payload: ExperimentRequest = PAYLOAD
             return estimate_plans(golden_set, draft.plans, draft.settings)
 
         def start() -> Experiment:
-            return starting.start_plans(golden_set, _draft(golden_set, payload), name=payload.name, actor=key)
+            return services.start_plans(golden_set, _draft(golden_set, payload), name=payload.name, actor=key)
 
-    return answer(request, lambda: _shown(lifecycle.progress_of(start())), ExperimentOut, status=202)
+    return answer(request, lambda: _shown(services.progress_of(start())), ExperimentOut, status=202)
 
 
 def _model_starter(request: HttpRequest, payload: ModelsRequest) -> Callable[[], Experiment]:
@@ -242,13 +240,13 @@ def _model_starter(request: HttpRequest, payload: ModelsRequest) -> Callable[[],
     golden_set = find_set(payload.golden_set, key.visible) if payload.golden_set else None
     models = [model.model_dump(exclude_none=True) for model in payload.models]
     return partial(
-        starting.start_models, target, models, golden_set=golden_set, k=payload.k, sample=payload.sample, actor=key
+        services.start_models, target, models, golden_set=golden_set, k=payload.k, sample=payload.sample, actor=key
     )
 
 
 def _fix_starter(request: HttpRequest, payload: FixRequest) -> Callable[[], Experiment]:
     key = request_key(request)
-    return partial(starting.try_fix, find_run(payload.base, key.visible), payload.mode, payload.fix, actor=key)
+    return partial(services.try_fix, find_run(payload.base, key.visible), payload.mode, payload.fix, actor=key)
 
 
 @router.get(ALL, operation_id="experiments-list", response=PageOf[ExperimentOut])
@@ -265,9 +263,9 @@ def list_experiments(
     if collection is not None:
         check_collection_scope(key, collection)
     stated = {"set_name": golden_set, "collection_name": collection, "kind": kind}
-    rows = lifecycle.visible_experiments(key.visible).defer("questions", "doc_ids")
+    rows = services.visible_experiments(key.visible).defer("questions", "doc_ids")
     page = paginate(filter_stated(rows, stated), ("-created_at", "-id"), limit=limit, cursor=cursor)
-    progress = lifecycle.read_progress(page.items)
+    progress = services.read_progress(page.items)
     return {"items": [_shown(progress[each.pk]) for each in page.items], "next_cursor": page.next_cursor}
 
 
@@ -291,12 +289,12 @@ def change_experiment(request: HttpRequest, experiment_id: UUID, payload: Experi
     if (payload.state is None) == (payload.saved_as is None):
         raise InvalidInput("give either state or saved_as", field="state")
     if payload.saved_as is None:
-        experiment = lifecycle.cancel_experiment(experiment, key)
+        experiment = services.cancel_experiment(experiment, key)
     else:
         run_id = payload.run_id or _best_run(experiment)
-        lifecycle.save_variant(experiment, run_id, payload.saved_as, is_default=payload.is_default, actor=key)
+        services.save_variant(experiment, run_id, payload.saved_as, is_default=payload.is_default, actor=key)
         experiment.refresh_from_db()
-    return _shown(lifecycle.progress_of(experiment))
+    return _shown(services.progress_of(experiment))
 
 
 def _best_run(experiment: Experiment) -> UUID:
@@ -318,7 +316,7 @@ def _best_run(experiment: Experiment) -> UUID:
 @router.delete(ONE, operation_id="experiments-delete", response=RowsDeleted)
 def delete_experiment(request: HttpRequest, experiment_id: UUID) -> Any:
     """With its runs and their results. 409 while one of them is under way."""
-    lifecycle.delete_experiment(_find(request, experiment_id), request_key(request))
+    services.delete_experiment(_find(request, experiment_id), request_key(request))
     return {"deleted": 1}
 
 
@@ -337,7 +335,7 @@ def _draft(golden_set: GoldenSet, payload: PlansRequest) -> Draft:
 
 
 def _find(request: HttpRequest, experiment_id: UUID) -> Experiment:
-    record = lifecycle.visible_experiments(request_key(request).visible).filter(pk=experiment_id).first()
+    record = services.visible_experiments(request_key(request).visible).filter(pk=experiment_id).first()
     if record is None:
         raise UnknownError(
             "experiment",

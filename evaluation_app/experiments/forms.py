@@ -15,12 +15,11 @@ from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection
 from evaluation_app.experiments.model_trial import other_models, parse_candidate
 from evaluation_app.experiments.plan_grid import FIELDS, OFF, Draft, draft_plans
-from evaluation_app.experiments.standings import SAMPLE_CHUNKS, SAMPLE_CHUNKS_MAX
-from evaluation_app.experiments.starting import K_MAX, K
+from evaluation_app.experiments.ranking import SAMPLE_CHUNKS, SAMPLE_CHUNKS_MAX
+from evaluation_app.experiments.services import K_MAX, K
 from evaluation_app.measures.catalogue import CHUNK, CUTS, MEASURES
 from evaluation_app.models import GoldenSet
-from evaluation_app.scoring.judge_selection import has_judge_model
-from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
+from evaluation_app.scoring.judge_selection import CUT, CUT_MAX, RunSettings, has_judge_model
 from ragd.errors import InvalidInput
 from retrieval_app.models import SavedPlan
 from retrieval_app.plans.forms import COMPRESS, EXACT, MODES

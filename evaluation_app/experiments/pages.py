@@ -32,28 +32,31 @@ from collections_app.http.page_requests import (
 from collections_app.index.services import start_index_version
 from collections_app.models import Collection
 from evaluation_app.charts.axes import percent
-from evaluation_app.experiments import lifecycle, starting
+from evaluation_app.experiments import services
 from evaluation_app.experiments.forms import ModelsForm, PlansForm
 from evaluation_app.experiments.model_trial import Candidate
 from evaluation_app.experiments.plan_grid import PLANS_MAX, TITLES, Draft, label_of, spell_value, varied
 from evaluation_app.experiments.ranking import (
+    ModelStanding,
     RankedPlan,
     Ranking,
     draw_trade_off,
+    find_measured,
     index_of,
     other_experiments,
+    rank,
     rank_plans,
+    winner_of,
 )
-from evaluation_app.experiments.standings import Standing, find_measured, rank, winner_of
 from evaluation_app.failures.fixes import read_outcome
 from evaluation_app.golden.sets import set_named
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Mean
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import Experiment, GoldenSet
-from evaluation_app.runs.comparison.presenters import show_usage, show_verdict
+from evaluation_app.runs.comparison.pages import show_usage, show_verdict
 from evaluation_app.runs.comparison.stored_comparisons import OTHERS_MAX
-from evaluation_app.runs.estimates import estimate_plans
+from evaluation_app.runs.requests import estimate_plans
 from ragd.errors import InvalidInput, RagdError
 from ragd.identity import can_be_stored
 from retrieval_app.plans.forms import SavePlanForm
@@ -181,7 +184,7 @@ def _cell(results: Sequence[RankedPlan], low: float, high: float, flipped: bool)
 class ModelLine:
     """A model of the table. low, high, dot: places on the axis in percent."""
 
-    standing: Standing
+    standing: ModelStanding
     number: int
     low: float
     high: float
@@ -205,7 +208,7 @@ def list_experiments(request: PageRequest) -> HttpResponse:
     ]  # fmt: skip
     rows = Experiment.objects.defer("questions", "doc_ids", "settings", "grid")
     listing = list_page(request, EXPERIMENTS, rows, filters)
-    progress = lifecycle.read_progress(list(listing.page))
+    progress = services.read_progress(list(listing.page))
     context = listing.context() | {
         "rows": [
             (each, progress[each.pk], measure_of(each.measure).title if each.measure else "") for each in listing.page
@@ -238,7 +241,7 @@ def new_plans(request: PageRequest) -> HttpResponse:
     def save() -> HttpResponse:
         draft = form.draft()
         if request.POST.get("do") == "start":
-            return redirect(starting.start_plans(chosen, draft, name=form.cleaned_data["name"], actor=request.user))
+            return redirect(services.start_plans(chosen, draft, name=form.cleaned_data["name"], actor=request.user))
         return render_page(request, template, context | _estimated(chosen, draft))
 
     response, status = submit_form(request, form, save)
@@ -272,7 +275,7 @@ def new_models(request: PageRequest) -> HttpResponse:
     context |= {"collection": collection, "form": form}
 
     def save() -> HttpResponse:
-        return redirect(starting.start_models(collection, actor=request.user, **form.chosen()))
+        return redirect(services.start_models(collection, actor=request.user, **form.chosen()))
 
     response, status = submit_form(request, form, save)
     return response or render_page(request, template, context, status=status)
@@ -294,7 +297,7 @@ def _show(
     request: PageRequest, experiment: Experiment, form: SavePlanForm | None = None, status: int = 200
 ) -> HttpResponse:
     collection = Collection.objects.live().filter(name=experiment.collection_name).first()
-    progress = lifecycle.progress_of(experiment)
+    progress = services.progress_of(experiment)
     context: dict[str, Any] = {
         "experiment": experiment,
         "progress": progress,
@@ -338,7 +341,7 @@ def _describe_plans(request: PageRequest, experiment: Experiment, *, is_active: 
     }
 
 
-def _describe_models(experiment: Experiment, progress: lifecycle.Progress) -> dict[str, Any]:
+def _describe_models(experiment: Experiment, progress: services.Progress) -> dict[str, Any]:
     standings = rank(experiment)
     done, total = progress.embedded or (0, 0)
     waiting = experiment.runs.filter(state="queued").order_by("place")
@@ -425,7 +428,7 @@ def measured(request: PageRequest, name: str) -> HttpResponse:
 def _cancel(request: PageRequest, pk: UUID) -> HttpResponse:
     experiment = find_or_404(Experiment.objects.all(), pk=pk)
     try:
-        lifecycle.cancel_experiment(experiment, request.user)
+        services.cancel_experiment(experiment, request.user)
     except ServiceError as error:
         messages.warning(request, f"{error.message}.")
     return redirect(experiment)
@@ -434,7 +437,7 @@ def _cancel(request: PageRequest, pk: UUID) -> HttpResponse:
 def _delete(request: PageRequest, pk: UUID) -> HttpResponse:
     experiment = find_or_404(Experiment.objects.all(), pk=pk)
     try:
-        lifecycle.delete_experiment(experiment, request.user)
+        services.delete_experiment(experiment, request.user)
     except ServiceError as error:
         messages.warning(request, f"{error.message}.")
         return redirect(experiment)
@@ -464,7 +467,7 @@ def _save(request: PageRequest, pk: UUID) -> HttpResponse:
     experiment = find_or_404(Experiment.objects.select_related("golden_set", "base"), pk=pk)
     if request.POST.get("decision") == "discard":
         with RefusalMessages(request):
-            lifecycle.discard(experiment, actor=request.user)
+            services.discard(experiment, actor=request.user)
             messages.success(request, gettext("Discarded."))
         back = f"{reverse('evaluation:board')}?run={experiment.base_id}"
         return redirect(back if experiment.base_id else experiment.get_absolute_url())
@@ -473,7 +476,7 @@ def _save(request: PageRequest, pk: UUID) -> HttpResponse:
             run = experiment.runs.get()
             is_default = True if request.POST.get("is_default") else None
             name = request.POST.get("name", "")
-            lifecycle.save_variant(experiment, run.pk, name, is_default=is_default, actor=request.user)
+            services.save_variant(experiment, run.pk, name, is_default=is_default, actor=request.user)
             messages.success(request, gettext("Saved as preset %(name)s.") % {"name": experiment.saved_as})
         return redirect(experiment)
     collection = Collection.objects.live().filter(name=experiment.collection_name).first()
@@ -491,7 +494,7 @@ def _save(request: PageRequest, pk: UUID) -> HttpResponse:
         data = form.cleaned_data
         run_id = UUID(request.POST.get("run", ""))
         default = True if data["is_default"] else None
-        lifecycle.save_variant(experiment, run_id, data["name"], is_default=default, actor=request.user)
+        services.save_variant(experiment, run_id, data["name"], is_default=default, actor=request.user)
     except ValueError:
         form.add_error(None, "select a variant to save")
         return _show(request, experiment, form, 422)

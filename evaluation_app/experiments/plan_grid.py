@@ -11,7 +11,7 @@ from typing import Any
 from collections_app.models import Collection
 from evaluation_app.measures.catalogue import CUTS, find
 from evaluation_app.models import GoldenSet
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.errors import InvalidInput, UnknownCollection
 from ragd.types import LISTS, RetrievePlan
 from retrieval_app.plans.services import choose_plan

@@ -1,4 +1,4 @@
-"""Binary search over the states of a collection between two runs for the change that broke a golden question.
+"""Find the change between two runs that broke a golden question: events in order, and a binary search over states.
 
 Each state is made again as of its time (`index.past_indexes`) and the question is asked of it by the
 library itself. The change that is found is then tried alone, and its undoing at the end.
@@ -9,31 +9,36 @@ The way to take a change back: by which existing call, and doing it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
+
+from django.db.models import Q, QuerySet
+from django.utils.dateparse import parse_datetime
+from django.utils.translation import gettext, gettext_noop
 
 from collections_app.audit import services
 from collections_app.chunks.edits import set_chunk_enabled
+from collections_app.collections.models import Actor
 from collections_app.collections.services import get_collection
 from collections_app.documents.edits import edit_document, roll_back
 from collections_app.documents.revisions.past_states import PastState
 from collections_app.documents.services import change_state
-from collections_app.errors import ServiceError
+from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.past_indexes import read_state, read_whole_state
 from collections_app.index.services import activate_index_version, get_index_version
-from collections_app.models import Collection, StateChange
-from evaluation_app.failures.events import Event, collect_events, plan_event, question_event
+from collections_app.jobs.operations import OperationProgress, handles, perform_operation, request_operation
+from collections_app.models import AuditEvent, Chunk, Collection, Document, DocumentRevision, Operation, StateChange
 from evaluation_app.golden.questions import Golden
-from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
+from evaluation_app.runs.requests import find_run
+from evaluation_app.scoring.cases import first_rank, retrieval_scores
 from evaluation_app.scoring.correctness import measure_correctness
-from evaluation_app.scoring.judge_selection import judging_embedder
-from evaluation_app.scoring.rankings import first_rank, retrieval_scores
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings, judging_embedder
 from ragd import telemetry
 from ragd.search.retrieval import retrieve_detailed
 from ragd.store.store import Store
@@ -43,6 +48,147 @@ from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.answers.protocol import chunk_key
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import save_plan
+
+Kind = Literal[
+    "revision", "added", "deleted", "enabled", "disabled", "archived", "unarchived", "index_version", "plan", "question"
+]
+SEARCHED = ("question", "expected_doc_ids", "expected_chunks", "expected_answer", "match")  # of a golden question
+TITLES: Mapping[str, str] = {
+    "revision": gettext_noop("Document changed"),
+    "added": gettext_noop("Document added"),
+    "deleted": gettext_noop("Document deleted"),
+    "enabled": gettext_noop("Document enabled"),
+    "disabled": gettext_noop("Document disabled"),
+    "archived": gettext_noop("Document archived"),
+    "unarchived": gettext_noop("Document unarchived"),
+    "index_version": gettext_noop("Index version activated"),
+    "plan": gettext_noop("Retrieval settings changed"),
+    "question": gettext_noop("Golden question changed"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One change. number: of the revision or index version that it replaced. reason: what made a revision.
+
+    details: of a plan or question the fields that differ, each [before, after]; of a revision the policy before it,
+    where that changed.
+    """
+
+    at: datetime
+    kind: Kind
+    doc_id: str = ""
+    by: str = ""
+    number: int | None = None
+    reason: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """In the language of the page."""
+        return gettext(TITLES[self.kind])
+
+    @property
+    def of_collection(self) -> bool:
+        """Whether the chunks that are searched changed, and not what is asked of them."""
+        return self.kind not in ("plan", "question")
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Event:
+        """The reverse of `as_dict`."""
+        names = ("kind", "doc_id", "by", "number", "reason", "details")
+        return cls(datetime.fromisoformat(values["at"]), **{name: values[name] for name in names})
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "at": self.at.isoformat(),
+            "kind": self.kind,
+            "title": TITLES[self.kind],
+            "doc_id": self.doc_id,
+            "by": self.by,
+            "number": self.number,
+            "reason": self.reason,
+            "details": dict(self.details),
+        }
+
+
+def collect_events(collection: Collection, start: datetime, end: datetime) -> list[Event]:
+    """Changes of the collection after `start` up to and with `end`, by time; of those at one time by document."""
+    events = [*_revisions(collection, start, end), *_additions(collection, start, end)]
+    for change in StateChange.objects.filter(collection=collection, made_at__gt=start).order_by("made_at", "id"):
+        events += _of_change(change, start, end)
+    return sorted(events, key=lambda event: (event.at, event.doc_id))
+
+
+def _revisions(collection: Collection, start: datetime, end: datetime) -> Iterator[Event]:
+    later = DocumentRevision.objects.listed().filter(collection=collection, replaced_at__gt=start)
+    rows = [row for row in later if row.replaced_at <= end]
+    present = Document.objects.filter(collection=collection, doc_id__in={row.doc_id for row in rows})
+    policies = {(row.doc_id, row.revision): row.chunk_policy for row in later}
+    now = present.values_list("doc_id", "revision", "chunk_policy")
+    policies |= {(doc_id, number): policy for doc_id, number, policy in now}
+    for row in rows:
+        after = policies.get((row.doc_id, row.revision + 1), row.chunk_policy)
+        details = {"chunk_policy": [row.chunk_policy, after]} if after != row.chunk_policy else {}
+        yield Event(row.replaced_at, "revision", row.doc_id, row.replaced_by, row.revision, row.reason, details)
+
+
+def _additions(collection: Collection, start: datetime, end: datetime) -> Iterator[Event]:
+    rows = Document.objects.filter(collection=collection, created_at__gt=start, created_at__lte=end)
+    for doc_id, made_at in rows.values_list("doc_id", "created_at"):
+        yield Event(made_at, "added", doc_id)
+
+
+def _of_change(change: StateChange, start: datetime, end: datetime) -> Iterator[Event]:
+    """The change itself where it is in time, and of a deletion what happened to the document before."""
+    kind: Any = "index_version" if change.kind == StateChange.Kind.SERVING else change.kind
+    if change.made_at <= end and change.kind != StateChange.Kind.RECORDED:
+        yield Event(change.made_at, kind, change.doc_id, change.made_by, change.number)
+    if change.kind != StateChange.Kind.DELETED:
+        return
+    if change.began_at is not None and start < change.began_at <= end:
+        yield Event(change.began_at, "added", change.doc_id)
+    rows: Any = change.kept or []
+    for row in rows[:-1]:
+        at = parse_datetime(row["replaced_at"])
+        if at is not None and start < at <= end:
+            yield Event(at, "revision", change.doc_id, row["replaced_by"], row["revision"], row["reason"])
+
+
+def plan_event(good: EvaluationRun, bad: EvaluationRun) -> Event | None:
+    """The change of the plan between two runs: when the preset that both name was saved last, else with the later."""
+    if good.plan_hash == bad.plan_hash:
+        return None
+    at, by = bad.created_at, bad.created_by
+    if bad.plan_name and bad.plan_name == good.plan_name:
+        saved = AuditEvent.objects.filter(
+            subject_kind="savedplan",
+            subject_name=bad.plan_name,
+            collection_name=bad.collection_name,
+            at__gt=good.created_at,
+            at__lte=bad.created_at,
+        )
+        entry = saved.order_by("-at", "-id").first()
+        if entry is not None:
+            at, by = entry.at, entry.actor_name
+    names = sorted(name for name in {*good.plan, *bad.plan} if good.plan.get(name) != bad.plan.get(name))
+    details = {name: [good.plan.get(name), bad.plan.get(name)] for name in names}
+    return Event(at, "plan", by=by, reason=bad.plan_name, details=details)
+
+
+def question_event(good: EvaluationItem, bad: EvaluationItem) -> Event | None:
+    """The change of the golden question: when the version of the set that the later run asked was kept."""
+    before, after = (Golden.from_dict(item.golden).deciding() for item in (good, bad))
+    details = {name: [before.get(name), after.get(name)] for name in SEARCHED if before.get(name) != after.get(name)}
+    if not details:
+        return None
+    versions = GoldenSetVersion.objects.filter(
+        golden_set_id=bad.run.golden_set_id, version__gt=good.run.set_version, version__lte=bad.run.set_version
+    )
+    version = versions.order_by("version").first()
+    at = version.created_at if version else bad.run.created_at
+    return Event(at, "question", by=version.made_by if version else "", details=details)
+
 
 CHUNK_SWITCHED = re.compile(r"chunk (\d+) (enabled|disabled)$")
 CHUNK_CHANGED = re.compile(r"chunk \d+ edited$|a chunk added |change \d+ (?:of a chunk undone|attached)")
@@ -401,3 +547,130 @@ class _Search:
         outcome = "abstained" if draft.abstained else "answered"
         score = measure_correctness(sentences, outcome, state.golden, judging_embedder()).score
         return Observation(score.value or 0.0, rank)
+
+
+BISECTION = Operation.Kind.BISECTION
+AT_ONCE_CHUNKS = 2_000  # of a collection that is searched while the caller waits
+LOOKED_BACK = 50  # earlier runs in which a question may have been better
+
+
+def items() -> QuerySet[EvaluationItem]:
+    return EvaluationItem.objects.select_related("run__golden_set")
+
+
+def find_item(run: EvaluationRun, position: int) -> EvaluationItem:
+    """ServiceError 404."""
+    item = items().filter(run=run, position=position).first()
+    if item is None:
+        raise UnknownError(
+            "item", f"run {run.pk} has no question {position}; its questions are 0 to {max(run.done - 1, 0)}"
+        )
+    return item
+
+
+def find_good(bad: EvaluationItem, run: EvaluationRun | None = None) -> EvaluationItem:
+    """The same question in `run`, else in the newest earlier run in which it was better.
+
+    ServiceError: 404 "unknown_item" where the run did not ask it, 409 "not_worse" where it was not better;
+    UnknownCollection.
+    """
+    if run is not None:
+        chosen = _same_question(bad).filter(run=run).first()
+        if chosen is None:
+            raise UnknownError("item", f"run {run.pk} did not ask this question", field="good")
+        choose_measure(chosen, bad)
+        return chosen
+    for item in _asked_before(bad):
+        try:
+            choose_measure(item, bad)
+        except ServiceError:
+            continue
+        return item
+    raise ServiceError(
+        f"the question was not better in any of the {LOOKED_BACK} runs before; name a run in which it was (good)",
+        type="not_worse",
+        field="good",
+    )
+
+
+def earlier_runs(bad: EvaluationItem) -> QuerySet[EvaluationRun]:
+    """Those that asked the same question of the collection, the newest first. UnknownCollection."""
+    asked = _asked_before(bad).values("run_id")
+    return EvaluationRun.objects.filter(pk__in=asked).order_by("-created_at", "-id")
+
+
+def _asked_before(bad: EvaluationItem) -> QuerySet[EvaluationItem]:
+    made_at = get_collection(bad.run.collection_name).created_at  # earlier runs are of another one of this name
+    earlier = _same_question(bad).filter(run__created_at__gte=made_at, run__created_at__lt=bad.run.created_at)
+    return earlier.order_by("-run__created_at", "-run_id")[:LOOKED_BACK]
+
+
+def _same_question(bad: EvaluationItem) -> QuerySet[EvaluationItem]:
+    same = Q(question_text=bad.question_text)
+    if bad.question_id is not None:
+        same |= Q(question_id=bad.question_id)
+    return items().filter(same, run__set_name=bad.run.set_name, run__collection_name=bad.run.collection_name)
+
+
+def request_bisection(good: EvaluationItem, bad: EvaluationItem, actor: Actor = None) -> Operation:
+    """What is known or under way, else a new one: made now where the collection is small, else by a worker.
+
+    Raises ServiceError 409 and UnknownCollection.
+    """
+    choose_measure(good, bad)
+    collection = get_collection(bad.run.collection_name)
+    arguments = {"good": good.pk, "bad": bad.pk}
+    newest = bisections_of([bad.pk]).filter(arguments=arguments).first()
+    if newest is not None and newest.state in (Operation.State.RUNNING, Operation.State.SUCCEEDED):
+        return newest
+    is_large = Chunk.objects.of(collection)[: AT_ONCE_CHUNKS + 1].count() > AT_ONCE_CHUNKS
+    make = request_operation if is_large else perform_operation
+    return make(BISECTION, collection.name, arguments, actor=actor)
+
+
+@handles(BISECTION)
+def complete_bisection(progress: OperationProgress) -> None:
+    """report: `history.bisection.Bisection.as_dict()`."""
+    good, bad = find_pair(progress.operation)
+    progress.succeed(bisect_item(good, bad).as_dict())
+
+
+def find_pair(bisection: Operation) -> tuple[EvaluationItem, EvaluationItem]:
+    """The question in the earlier and in the later run. ServiceError 404 where one is gone."""
+    found = items().in_bulk([bisection.arguments["good"], bisection.arguments["bad"]])
+    if len(found) < 2:
+        raise UnknownError("item", "a run of the bisection was deleted")
+    return found[bisection.arguments["good"]], found[bisection.arguments["bad"]]
+
+
+def bisections_of(item_ids: Iterable[int]) -> QuerySet[Operation]:
+    """Those in which one of these items is the earlier or the later one, newest first."""
+    ids = list(item_ids)
+    return Operation.objects.filter(Q(arguments__good__in=ids) | Q(arguments__bad__in=ids), kind=BISECTION)
+
+
+def forget_bisections() -> int:
+    """Delete those of runs that are gone; returns how many."""
+    rows = list(Operation.objects.filter(kind=BISECTION).values_list("pk", "arguments"))
+    asked = [pk for _, arguments in rows for pk in arguments.values()]
+    there = set(EvaluationItem.objects.filter(pk__in=asked).values_list("pk", flat=True))
+    gone = [pk for pk, arguments in rows if not there.issuperset(arguments.values())]
+    return Operation.objects.filter(pk__in=gone).delete()[0]
+
+
+def latest_bisection(bad: EvaluationItem) -> Operation | None:
+    return Operation.objects.filter(kind=BISECTION, arguments__bad=bad.pk).first()
+
+
+def undo_event(stored: Operation, number: int, actor: Actor) -> Undo:
+    """Take back the event of that place in the report. ServiceError 404, 409, and what the services raise."""
+    events = stored.report.get("events", [])
+    if not 0 <= number < len(events):
+        raise UnknownError("change", f"the report names {len(events)} changes")
+    good, bad = find_pair(stored)
+    return take_back(get_collection(stored.subject), Event.from_dict(events[number]), good.run, bad.run, actor)
+
+
+def as_run(text: str | None) -> EvaluationRun | None:
+    """A run by its id; None for none. ServiceError 404."""
+    return find_run(text) if text else None

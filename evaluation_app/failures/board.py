@@ -22,9 +22,9 @@ from evaluation_app.golden.expectations import key_address
 from evaluation_app.measures.catalogue import Measure, find
 from evaluation_app.measures.scores import Score, StoredScores
 from evaluation_app.models import BoardCard, EvaluationItem, EvaluationRun, GoldenSet
-from evaluation_app.runs.comparison.run_reader import Asked
-from evaluation_app.runs.figures import question_bands
-from evaluation_app.runs.results import Result, result_of
+from evaluation_app.runs.comparison.changes import Asked
+from evaluation_app.runs.reports import Result, result_of
+from evaluation_app.runs.summaries import question_bands
 from evaluation_app.scoring.modes import Bands, Mode, bands_for, failures, find_mode, stored_table, thresholds_for
 from ragd.errors import InvalidInput
 

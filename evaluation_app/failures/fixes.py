@@ -27,21 +27,20 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from evaluation_app.failures.board import modes_of
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.versions import current_digest
+from evaluation_app.golden.sets import current_digest
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenSet
-from evaluation_app.runs.comparison.changes import MeasureChange
-from evaluation_app.runs.comparison.decisive import Finding
+from evaluation_app.runs.comparison.changes import MeasureChange, UsageChange
 from evaluation_app.runs.comparison.stored_comparisons import (
+    Finding,
     RunDifference,
     compare_runs,
     differences,
     forget_comparisons,
 )
-from evaluation_app.runs.comparison.usage import UsageChange
+from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.scoring.modes import Change, Mode, ModeFix, find_modes, own_bands, stored_table
-from evaluation_app.scoring.run_settings import RunSettings
 from ragd.errors import RagdError
 from ragd.types import RetrievePlan, canonical_json
 from retrieval_app.answers.chat_answerer import has_chat_model

@@ -1,29 +1,55 @@
-"""Pages of the failure analysis: the board and the table of failure modes.
+"""Pages of the failure analysis: the board, the table of failure modes, what changed since a question was found.
 
 The page of a collection's content gaps.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
 from django import forms
 from django.contrib import messages
-from django.http import Http404, HttpResponse, QueryDict
+from django.http import Http404, HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
+from ninja.params import functions as param
 
+from collections_app.access.auth import BearerAuth, Router, request_key
+from collections_app.access.permissions import Permission
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.collections.views import find_collection
 from collections_app.domain.formats import counted
+from collections_app.errors import UnknownError
 from collections_app.http.lists import Filter, ListKind, list_page
-from collections_app.http.page_requests import PageRequest, RefusalMessages, next_address, render_page
+from collections_app.http.page_requests import (
+    Acts,
+    PageRequest,
+    RefusalMessages,
+    find_or_404,
+    next_address,
+    render_page,
+    run_action,
+)
+from collections_app.jobs.operation_api import OperationOut
+from collections_app.models import Operation
+from evaluation_app.failures.bisection import (
+    as_run,
+    earlier_runs,
+    find_good,
+    find_item,
+    items,
+    latest_bisection,
+    request_bisection,
+    undo_event,
+)
 from evaluation_app.failures.board import (
     DECISIONS,
     NOTE_CHARS_MAX,
@@ -40,9 +66,10 @@ from evaluation_app.failures.board import (
 )
 from evaluation_app.failures.fixes import has_changed, suggest_fixes
 from evaluation_app.failures.gaps import LOW_CONFIDENCE, NO_ANSWER, NO_RESULTS, WRONG, dismiss, find_gaps
-from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
+from evaluation_app.runs.requests import find_run
 from evaluation_app.scoring.modes import stored_table, thresholds_for
-from ragd.errors import InvalidInput
+from ragd.errors import InvalidInput, UnknownCollection
 
 ALL_OF_ONE = 300  # of a mode that is shown alone
 DECIDED = {
@@ -234,3 +261,50 @@ def content_gaps(request: PageRequest, name: str) -> HttpResponse:
         "choices": DAYS,
     }
     return render_page(request, "evaluation/gaps/gaps.html", context)
+
+
+router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
+Good = param.Query(None, description="A run in which the question was better; default: the newest earlier one")
+
+
+@router.post(
+    "/evaluation-runs/{run_id}/items/{position}/bisection", operation_id="bisections-create", response=OperationOut
+)
+def bisect_question(request: HttpRequest, run_id: UUID, position: int, good: UUID | None = Good) -> Any:
+    """Find the change that broke a question, between an earlier run and this one. Of a large collection it is made in
+    the background (state running): ask for the operation. 409 where the question was not better before."""
+    key = request_key(request)
+    bad = find_item(find_run(run_id, key.visible), position)
+    return request_bisection(find_good(bad, find_run(good, key.visible) if good else None), bad, key)
+
+
+@needs(READ, EVALUATE, methods="GET POST")
+def show_changes(request: PageRequest, pk: uuid.UUID, position: int) -> HttpResponse:
+    """The last bisection of the question, or how to begin one. do=start: good= is a run in which the question was
+    better, empty for the newest earlier one; do=undo: event= is the place of the change in the report."""
+    item = find_or_404(items(), run_id=pk, position=position)
+    stored = latest_bisection(item)
+    if request.method == "POST":
+        acts: Acts = {"start": partial(_start, request, item), "undo": partial(_undo, request, stored)}
+        return run_action(request, acts, request.get_full_path())
+    try:
+        runs = list(earlier_runs(item))
+    except UnknownCollection:
+        runs = []
+    report = stored.report if stored else {}
+    good = items().filter(pk=stored.arguments["good"]).first() if stored else None
+    context = {"item": item, "run": item.run, "good": good, "stored": stored, "report": report, "runs": runs}
+    return render_page(request, "evaluation/history/changes.html", context)
+
+
+def _start(request: PageRequest, item: EvaluationItem) -> HttpResponse:
+    request_bisection(find_good(item, as_run(request.POST.get("good", "").strip())), item, request.user)
+    return redirect(request.get_full_path())
+
+
+def _undo(request: PageRequest, stored: Operation | None) -> str:
+    number = request.POST.get("event", "")
+    if stored is None or not number.isdigit():
+        raise UnknownError("change", "choose a change of the report")
+    done = undo_event(stored, int(number), request.user)
+    return gettext("Done: %(text)s. Evaluate the test set again to see what it did.") % {"text": done.text}

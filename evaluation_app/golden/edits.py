@@ -22,8 +22,7 @@ from collections_app.audit import services
 from collections_app.errors import ServiceError, UnknownError
 from evaluation_app.golden.expectations import choose_marks, find_drifts, read_marks
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
-from evaluation_app.golden.sets import hold_set
-from evaluation_app.golden.versions import keep_version
+from evaluation_app.golden.sets import hold_set, keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
 
 TOLD_CHARS = 80

@@ -26,7 +26,7 @@ from collections_app.http.page_requests import PageRequest, page_of, render_page
 from collections_app.models import Collection
 from evaluation_app.golden import edits
 from evaluation_app.golden import suggestions as from_runs
-from evaluation_app.golden.expectation_search import (
+from evaluation_app.golden.expectations import (
     EXPECTED,
     Chosen,
     chosen_context,
@@ -38,20 +38,30 @@ from evaluation_app.golden.formats import (
     COLUMNS,
     MEDIA_TYPES,
     File,
+    ImportPlan,
     Mapped,
+    carry_out,
     decode,
     guess_format,
     map_rows,
+    plan_import,
     propose_columns,
     read_file,
     unmapped,
     write_csv,
     write_jsonl,
 )
-from evaluation_app.golden.forms import ImportForm, QuestionForm, RunQuestionForm, initial_of, known_categories
-from evaluation_app.golden.imports import ImportPlan, carry_out, plan_import
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.set_views import find_set_or_404, question_rows, set_context
+from evaluation_app.golden.set_views import (
+    ImportForm,
+    QuestionForm,
+    RunQuestionForm,
+    find_set_or_404,
+    initial_of,
+    known_categories,
+    question_rows,
+    set_context,
+)
 from evaluation_app.golden.suggestions import COUNT, COUNT_MAX, suggest_questions
 from evaluation_app.models import EvaluationItem, GoldenQuestion, GoldenSet
 from retrieval_app.answers.chat_answerer import has_chat_model

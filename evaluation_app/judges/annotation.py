@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from evaluation_app.judges.protocol import Case
-from evaluation_app.measures.trace import SUPPORTED_WITHOUT, Annotation, Sentence, Support, check_annotation
+from evaluation_app.measures.scores import SUPPORTED_WITHOUT, Annotation, Sentence, Support, check_annotation
 from ragd.telemetry import hash_prompt
 
 FaultKind = Literal["bad_json", "cut_off", "bad_schema", "unknown_key", "contradiction"]

@@ -42,17 +42,20 @@ from evaluation_app.judges.protocol import (
     texts_of,
 )
 from evaluation_app.judges.support_model import SupportModel
-from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import (
+from evaluation_app.measures.scores import (
     NO_ANSWER,
     NO_CONTEXT,
     REFUSED,
     UNITS,
     Annotation,
+    Score,
     Sentence,
     Support,
     Unit,
+    failed,
+    scored,
     trace_scores,
+    unscorable,
 )
 from ragd.errors import RagdError
 from ragd.models.embedding import CachingEmbedder

@@ -35,8 +35,19 @@ from evaluation_app.judges.protocol import (
     is_refusal,
     judgement_key,
 )
-from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED, Annotation, Support, Unit, trace_scores
+from evaluation_app.measures.scores import (
+    NO_ANSWER,
+    NO_CONTEXT,
+    REFUSED,
+    Annotation,
+    Score,
+    Support,
+    Unit,
+    failed,
+    scored,
+    trace_scores,
+    unscorable,
+)
 from ragd import telemetry
 from retrieval_app.llm.chat_model import (
     SEED,

@@ -19,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from evaluation_app.judges.refutations import Refutation
-from evaluation_app.measures.scores import Score
-from evaluation_app.measures.trace import Annotation, Sentence, key_answer, key_documents
+from evaluation_app.measures.scores import Annotation, Score, Sentence, key_answer, key_documents
 from ragd.types import Embedder
 from retrieval_app.answers.extractive_answerer import list_stems
 from retrieval_app.answers.refusals import declines

@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 from functools import lru_cache
 
 from collections_app.domain.quantities import is_german
-from evaluation_app.measures.trace import Sentence
+from evaluation_app.measures.scores import Sentence
 from retrieval_app.answers.contradictions import (
     Contradiction,
     Kind,

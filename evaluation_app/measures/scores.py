@@ -1,11 +1,24 @@
-"""A score as a tagged value: scored, unscorable (with the reason) or error (with its kind). Never NaN or a silent 0."""
+"""A score as a tagged value, and TRACe (arXiv 2407.11005) counted from what a judge says of one answer.
+
+Sentences have keys as in RAGBench: "0a" is the first sentence of the first document, "1c" the third of the second,
+"0aa" the 27th; "a" is the first sentence of the answer. Lengths are counted in tokens, which here are words between
+white space, or in sentences.
+
+context relevance    Len(relevant) / Len(context)
+    context utilization  Len(utilized) / Len(context)
+    completeness         Len(relevant and utilized) / Len(relevant); 1.0 when nothing is relevant
+    adherence            1.0 when every sentence of the answer is supported, else 0.0
+    faithfulness         supported sentences of the answer / sentences of the answer
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, Literal
+
+from ragd.text.chunking import split_sentences
 
 State = Literal["scored", "unscorable", "error"]
 STATES: tuple[State, ...] = ("scored", "unscorable", "error")
@@ -123,3 +136,171 @@ def mean(scores: Iterable[Score], weights: Iterable[float] | None = None) -> Mea
     value = math.fsum(number * share for number, share in pairs) / total if total > 0 else None
     states = [score.state for score in everything]
     return Mean(value, states.count("scored"), states.count("unscorable"), states.count("error"))
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+# What may stand instead of a sentence of the context: nothing of it is needed to support the sentence.
+SUPPORTED_WITHOUT = frozenset({"supported_without_sentence", "general", "well_known_fact", "numerical_reasoning"})
+Unit = Literal["tokens", "sentences"]
+UNITS: tuple[Unit, ...] = ("tokens", "sentences")
+NO_CONTEXT = "no context was retrieved"
+NO_ANSWER = "there is no answer"
+REFUSED = "the question was not answered"
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    key: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Support:
+    """What supports one sentence of the answer. keys: of the context, or of SUPPORTED_WITHOUT; () is unsupported."""
+
+    key: str
+    supporting_keys: tuple[str, ...] = ()
+    fully_supported: bool = False
+
+    @property
+    def is_supported(self) -> bool:
+        """Fully, by something: a sentence that is supported in part counts as unsupported."""
+        return self.fully_supported and bool(self.supporting_keys)
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """One entry of `support` per sentence of the answer, in its order. Keys that no sentence has are not allowed here:
+    see `check_annotation`."""
+
+    relevant_keys: tuple[str, ...] = ()
+    utilized_keys: tuple[str, ...] = ()
+    support: tuple[Support, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "relevant_keys": list(self.relevant_keys),
+            "utilized_keys": list(self.utilized_keys),
+            "support": [
+                {
+                    "key": item.key,
+                    "supporting_keys": list(item.supporting_keys),
+                    "fully_supported": item.fully_supported,
+                }
+                for item in self.support
+            ],
+        }
+
+
+def letters(number: int) -> str:
+    """0 -> "a", 25 -> "z", 26 -> "aa", 27 -> "ab", 701 -> "zz", 702 -> "aaa"."""
+    text = ""
+    number += 1
+    while number:
+        number, rest = divmod(number - 1, len(LETTERS))
+        text = LETTERS[rest] + text
+    return text
+
+
+def key_documents(documents: Sequence[str]) -> list[list[Sentence]]:
+    """The sentences of each document with their keys. A blank document has none and keeps its number."""
+    return [
+        [
+            Sentence(f"{number}{letters(index)}", text[start:end])
+            for index, (start, end) in enumerate(split_sentences(text))
+        ]
+        for number, text in enumerate(documents)
+    ]
+
+
+def key_answer(answer: str) -> list[Sentence]:
+    return [Sentence(letters(index), answer[start:end]) for index, (start, end) in enumerate(split_sentences(answer))]
+
+
+def check_annotation(
+    annotation: Annotation, context: Sequence[Sequence[Sentence]], answer: Sequence[Sentence]
+) -> Annotation:
+    """The annotation with each key once, in the order of the context, and support in the order of the answer.
+
+    Raises ValueError that names a key that no sentence has, or a sentence of the answer that is not judged once.
+    """
+    known = [sentence.key for document in context for sentence in document]
+    positions = {key: index for index, key in enumerate(known)}
+    for name, keys in (("relevant_keys", annotation.relevant_keys), ("utilized_keys", annotation.utilized_keys)):
+        if strange := [key for key in keys if key not in positions]:
+            raise ValueError(f"{name} names {strange[0]!r}, which is no sentence of the context")
+    judged = {item.key: item for item in annotation.support}
+    expected = [sentence.key for sentence in answer]
+    if len(judged) != len(annotation.support) or set(judged) != set(expected):
+        raise ValueError(f"support must judge each sentence of the answer once: {', '.join(expected) or 'none'}")
+    for item in annotation.support:
+        if strange := [key for key in item.supporting_keys if key not in positions and key not in SUPPORTED_WITHOUT]:
+            raise ValueError(f"the support of {item.key!r} names {strange[0]!r}, which is no sentence of the context")
+    return Annotation(
+        tuple(sorted(set(annotation.relevant_keys), key=positions.__getitem__)),
+        tuple(sorted(set(annotation.utilized_keys), key=positions.__getitem__)),
+        tuple(judged[key] for key in expected),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TraceScores:
+    context_relevance: Score
+    context_utilization: Score
+    completeness: Score
+    adherence: Score
+    faithfulness: Score
+
+    def by_name(self) -> dict[str, Score]:
+        return {item.name: getattr(self, item.name) for item in fields(self)}
+
+    def as_dict(self) -> dict[str, Any]:
+        return {name: score.as_dict() for name, score in self.by_name().items()}
+
+
+def trace_scores(
+    context: Sequence[Sequence[Sentence]],
+    answer: Sequence[Sentence],
+    annotation: Annotation,
+    *,
+    unit: Unit = "tokens",
+    refused: bool = False,
+) -> TraceScores:
+    """The five figures of one answer over its retrieved context (documents of sentences).
+
+    An empty context makes the first three unscorable, an empty answer all but context relevance, a refusal too.
+    Raises ValueError for an unknown unit or an annotation that does not fit (see `check_annotation`).
+    """
+    if unit not in UNITS:
+        raise ValueError(f"unit must be one of {', '.join(UNITS)}, not {unit!r}")
+    checked = check_annotation(annotation, context, answer)
+    length = _length_in(unit)
+    sentences = {sentence.key: sentence for document in context for sentence in document}
+    total = length(sentences.values())
+    relevant, utilized = set(checked.relevant_keys), set(checked.utilized_keys)
+
+    def of(keys: set[str]) -> int:
+        return length(sentences[key] for key in keys)
+
+    silent = unscorable(REFUSED) if refused else None if answer else unscorable(NO_ANSWER)
+    supported = sum(item.is_supported for item in checked.support)
+    if not total:
+        relevance = utilization = completeness = unscorable(NO_CONTEXT)
+    else:
+        relevance = scored(of(relevant) / total)
+        utilization = silent or scored(of(utilized) / total)
+        requested = of(relevant)
+        completeness = silent or scored(of(relevant & utilized) / requested if requested else 1.0)
+    return TraceScores(
+        context_relevance=relevance,
+        context_utilization=utilization,
+        completeness=completeness,
+        adherence=silent or scored(float(supported == len(answer))),
+        faithfulness=silent or scored(supported / len(answer)),
+    )
+
+
+def _length_in(unit: Unit) -> Callable[[Iterable[Sentence]], int]:
+    if unit == "sentences":
+        return lambda sentences: sum(1 for _ in sentences)
+    return lambda sentences: sum(len(sentence.text.split()) for sentence in sentences)

@@ -1,11 +1,25 @@
 """The span store, metrics, golden questions, evaluation runs, reviews."""
 
-from evaluation_app.models.alerts import Alert, AlertRule, Webhook
-from evaluation_app.models.golden import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate
-from evaluation_app.models.results import Experiment, GapDismissal, RunComparison
-from evaluation_app.models.reviews import BoardCard, Review, ReviewTask
-from evaluation_app.models.runs import EvaluationItem, EvaluationRun, KeptJudgement, RunScore, Sampling
-from evaluation_app.models.spans import Span, SpanRollup, SpanWriter
+from evaluation_app.models.golden import (
+    BoardCard,
+    GoldenQuestion,
+    GoldenSet,
+    GoldenSetVersion,
+    PromotionGate,
+    Review,
+    ReviewTask,
+)
+from evaluation_app.models.runs import (
+    EvaluationItem,
+    EvaluationRun,
+    Experiment,
+    GapDismissal,
+    KeptJudgement,
+    RunComparison,
+    RunScore,
+    Sampling,
+)
+from evaluation_app.models.spans import Alert, AlertRule, Span, SpanRollup, SpanWriter, Webhook
 
 __all__ = [
     "Alert",

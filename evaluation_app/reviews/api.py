@@ -15,8 +15,13 @@ from collections_app.access.permissions import Permission
 from collections_app.http.fields import TextOrEmpty
 from collections_app.http.schemas import ListOf, Request
 from evaluation_app.models import Review
-from evaluation_app.reviews.feedback import CORRECTION_CHARS_MAX, USER_CHARS_MAX, feedback_of, give_feedback
-from evaluation_app.reviews.labels import NOTE_CHARS_MAX
+from evaluation_app.reviews.labels import (
+    CORRECTION_CHARS_MAX,
+    NOTE_CHARS_MAX,
+    USER_CHARS_MAX,
+    feedback_of,
+    give_feedback,
+)
 from retrieval_app.search.api import find_run
 
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])

@@ -24,22 +24,38 @@ from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.page_requests import PageRequest, field_of, page_of, render_page, submit_form, tell
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask, RunScore
-from evaluation_app.reviews.agreement import CONTENT_TYPE, annotation_of, export_reviews, judge_value, read_agreement
-from evaluation_app.reviews.anchoring import anchored_differences, anchored_scores, labelled_positions
-from evaluation_app.reviews.feedback import CORRECTION_CHARS_MAX, feedback_of, give_feedback
+from evaluation_app.reviews.agreement import (
+    CONTENT_TYPE,
+    anchored_differences,
+    anchored_scores,
+    annotation_of,
+    export_reviews,
+    judge_value,
+    labelled_positions,
+    read_agreement,
+)
 from evaluation_app.reviews.labels import (
+    CORRECTION_CHARS_MAX,
     LABEL_REQUESTS,
     MEASURES,
     NOTE_CHARS_MAX,
+    TASKS_MAX,
+    WANTED_MAX,
+    WHICH,
+    WORDS,
     LabelRequest,
+    QueuedCount,
     count_queue,
+    feedback_of,
     format_value,
+    give_feedback,
     next_task,
+    queue_live,
+    queue_run,
     review,
     set_aside,
 )
-from evaluation_app.reviews.queue import TASKS_MAX, WANTED_MAX, WHICH, WORDS, QueuedCount, queue_live, queue_run
-from evaluation_app.runs.run_pages.marked_answer import (
+from evaluation_app.runs.run_pages.item_page import (
     context_keys,
     document_addresses,
     mark_answer,

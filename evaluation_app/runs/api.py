@@ -18,7 +18,7 @@ from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
 from collections_app.http.schemas import PageOf, RowsDeleted
 from evaluation_app.golden.sets import find_set
 from evaluation_app.models import EvaluationRun
-from evaluation_app.reviews.anchoring import anchored_scores
+from evaluation_app.reviews.agreement import anchored_scores
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.lifecycle import RunRequest
 from evaluation_app.runs.reports import run_lines

@@ -21,7 +21,7 @@ from collections_app.errors import ServiceError
 from collections_app.index.stores import open_store
 from collections_app.models import Collection
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.versions import asked_questions, keep_version
+from evaluation_app.golden.sets import asked_questions, keep_version
 from evaluation_app.judges.feature_model import fit_logistic
 from evaluation_app.measures.statistics import auroc
 from evaluation_app.models import GoldenSet

@@ -11,10 +11,9 @@ from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.http.page_requests import field_of
 from evaluation_app.measures.catalogue import CUTS, MEASURES
-from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.measures.ranking import DOWNSTREAM
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.scoring.judge_selection import has_judge_model
-from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
+from evaluation_app.scoring.judge_selection import CUT, CUT_MAX, RunSettings, has_judge_model
 from retrieval_app.answers.chat_answerer import has_chat_model
 
 SEARCH, UNJUDGED = "search", "none"

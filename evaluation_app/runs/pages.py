@@ -30,11 +30,10 @@ from evaluation_app.golden.sets import listed_sets, set_named
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.api import jsonl_response
 from evaluation_app.runs.calibration_fit import TARGET, calibrate
-from evaluation_app.runs.estimates import count_model_calls, estimate_plans
 from evaluation_app.runs.forms import BaseRunForm, SettingsForm, ThresholdsForm, settings_values, threshold_values
 from evaluation_app.runs.lifecycle import RunRequest, start_run
-from evaluation_app.runs.requests import find_run, read_answerer
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.runs.requests import count_model_calls, estimate_plans, find_run, read_answerer
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.errors import InvalidInput, RagdError
 from ragd.types import RetrievePlan
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer

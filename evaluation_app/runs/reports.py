@@ -1,4 +1,4 @@
-"""A run as JUnit XML, which build servers show: its questions, its thresholds and its regressions as test cases.
+"""What became of the questions of a run, and the run as JUnit XML, which build servers show.
 
 Runs as JSON Lines, for downloads and the shell.
 """
@@ -6,15 +6,19 @@ Runs as JSON Lines, for downloads and the shell.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 from xml.etree import ElementTree
 
+from django.utils.translation import gettext, gettext_noop
 from ninja import Schema
 
+from evaluation_app.measures.catalogue import Bands, failures, find
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.item_execution import has_failed
 from evaluation_app.runs.requests import ITEM_DEFERRED
+from evaluation_app.runs.runner import has_failed
 from evaluation_app.runs.schemas import EvaluationItemOut, EvaluationRunOut
 from evaluation_app.runs.summaries import question_misses, run_misses
 from ragd.identity import UNSTORABLE
@@ -128,3 +132,92 @@ def run_lines(run: EvaluationRun) -> Iterator[str]:
 def _line(name: str, value: Schema) -> str:
     values = value.model_dump(mode="json", exclude_unset=True)
     return json.dumps({name: values}, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+Tone = Literal["bad", "watch", "good"]
+TONES: tuple[Tone, ...] = ("bad", "watch", "good")  # the worst first
+WORSE, BETTER = "worse", "better"
+Outcome = EvaluationItem.Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """english_count: how many became this, for the sentence of a run; "" for what counts as right."""
+
+    key: str
+    tone: Tone
+    english_title: str
+    english_count: str = ""
+
+    @property
+    def title(self) -> str:
+        """In the language of the page."""
+        return gettext(self.english_title)
+
+    @property
+    def is_right(self) -> bool:
+        return not self.english_count
+
+    def count_words(self, count: int) -> str:
+        return gettext(self.english_count) % {"count": count}
+
+
+RESULTS: Mapping[str, Result] = {
+    item.key: item
+    for item in (
+        Result("wrong", "bad", gettext_noop("Wrong"), gettext_noop("%(count)s wrong")),
+        Result("silent", "bad", gettext_noop("Refused, but the answer exists"),
+               gettext_noop("%(count)s refused although the answer is there")),
+        Result("unwarranted", "bad", gettext_noop("Answered, but should refuse"),
+               gettext_noop("%(count)s answered where a refusal is right")),
+        Result("blocked", "bad", gettext_noop("Blocked by guardrails"),
+               gettext_noop("%(count)s blocked by guardrails")),
+        Result("missed", "bad", gettext_noop("Not found"), gettext_noop("%(count)s not found")),
+        Result("failed", "bad", gettext_noop("Not as expected"), gettext_noop("%(count)s not as expected")),
+        Result("error", "bad", gettext_noop("Error"), gettext_noop("%(count)s ended with an error")),
+        Result("partly", "watch", gettext_noop("Partly right"), gettext_noop("%(count)s partly right")),
+        Result("flawed", "watch", gettext_noop("Right, with a flaw")),
+        Result("right", "good", gettext_noop("Right")),
+        Result("declined", "good", gettext_noop("Refused, as expected")),
+        Result("found", "good", gettext_noop("Found")),
+    )
+}  # fmt: skip
+BY_MODE = {"wrong_abstention": "silent", "wrong_refusal": "blocked", "unwarranted_answer": "unwarranted",
+           "wrong_answer": "wrong"}  # fmt: skip
+BY_BAND = {"pass": "right", "watch": "partly", "fail": "wrong"}
+
+
+def result_of(outcome: str, correctness: float | None, modes: Sequence[str], bands: Bands) -> Result:
+    """modes: as found by `scoring.modes.find_modes`. bands: `scoring.modes.thresholds_for`.
+
+    It rests on the outcome, on correctness and on the modes that fail a question; a diagnostic, or what a judge says of
+    the context of a right answer, changes nothing. A right answer that fails otherwise, such as by a threshold that a
+    person set, is flawed. Without an expected answer one that does not fail is right.
+    """
+    failing = failures(modes)
+    if outcome == Outcome.ERROR:
+        return RESULTS["error"]
+    named = next((key for mode, key in BY_MODE.items() if mode in failing), "")
+    if named:
+        return RESULTS[named]
+    if outcome == Outcome.SEARCHED:
+        return RESULTS["missed" if failing else "found"]
+    if outcome != Outcome.ANSWERED:
+        return RESULTS["flawed" if failing else "declined"]
+    if correctness is None:
+        return RESULTS["failed" if failing else "right"]
+    key = BY_BAND[find("correctness", bands).band(correctness) or "pass"]
+    return RESULTS["flawed" if key == "right" and failing else key]
+
+
+def change_between(before: Result | None, after: Result) -> str:
+    """WORSE or BETTER by tone; "" for the same, and for a question that was not asked before."""
+    if before is None or before.tone == after.tone:
+        return ""
+    return WORSE if TONES.index(after.tone) < TONES.index(before.tone) else BETTER
+
+
+def count_results(results: Iterable[Result]) -> dict[str, int]:
+    """Key -> how many, in the order of RESULTS; those that there are."""
+    counts = Counter(result.key for result in results)
+    return {key: counts[key] for key in RESULTS if counts[key]}

@@ -15,13 +15,13 @@ from collections_app.http.fields import Printable
 from collections_app.http.schemas import Failure, IsoTime, IsoTimeOrNull, Request, Stored
 from collections_app.http.validation import WHOLE, SomeUuid
 from evaluation_app.golden.questions import Golden
-from evaluation_app.measures.anchored import Anchored
-from evaluation_app.measures.downstream import LABEL_THRESHOLD
+from evaluation_app.measures.ranking import LABEL_THRESHOLD
 from evaluation_app.measures.scores import Score
+from evaluation_app.measures.statistics import Anchored
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.summaries import Miss as MissedThreshold
 from evaluation_app.runs.summaries import misses_of, question_misses
-from evaluation_app.scoring.run_settings import CUT, CUT_MAX, RunSettings
+from evaluation_app.scoring.judge_selection import CUT, CUT_MAX, RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.search.schemas import PlanOptions
 

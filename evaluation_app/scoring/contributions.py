@@ -18,8 +18,8 @@ from typing import Any
 from django.db import connections
 
 from collections_app.errors import ServiceError
-from evaluation_app.measures import downstream
-from evaluation_app.measures.downstream import DOWNSTREAM
+from evaluation_app.measures import ranking
+from evaluation_app.measures.ranking import DOWNSTREAM
 from evaluation_app.measures.scores import Score, failed, unscorable
 from evaluation_app.scoring.cases import candidate_of, spans_of, without_markers
 from ragd import telemetry
@@ -30,7 +30,7 @@ from retrieval_app.llm.chat_model import ChatModel, call_model
 
 NO_EXPECTED = "no expected answer is known"
 NO_RESULTS = "no document was retrieved"
-NAMES = tuple(f"erag_{name}" for name in downstream.AGGREGATES)
+NAMES = tuple(f"erag_{name}" for name in ranking.AGGREGATES)
 DIGITS = 6
 CALLS_AT_ONCE = 4
 UNKNOWN = "I do not know."
@@ -65,7 +65,7 @@ def measure_contributions(
     results: Sequence[Mapping[str, Any]],
     expected: str,
     measure: str,
-    threshold: float = downstream.LABEL_THRESHOLD,
+    threshold: float = ranking.LABEL_THRESHOLD,
 ) -> Contributions:
     """results: of a stored run, in rank order. measure: of DOWNSTREAM, by which answers are labelled. threshold: see
     `downstream.aggregate`.
@@ -90,7 +90,7 @@ def measure_contributions(
 
 def aggregates(labels: Sequence[float], threshold: float) -> dict[str, Score]:
     """erag_precision, erag_success, erag_map, erag_mrr, erag_ndcg over the whole list."""
-    return {f"erag_{name}": downstream.aggregate(labels, name, threshold=threshold) for name in downstream.AGGREGATES}
+    return {f"erag_{name}": ranking.aggregate(labels, name, threshold=threshold) for name in ranking.AGGREGATES}
 
 
 def unscorable_contributions(results: Sequence[Mapping[str, Any]], reason: str) -> Contributions:
@@ -202,6 +202,6 @@ def _record(result: Mapping[str, Any], label: _Label, without: _Label) -> dict[s
         "effect": None,
     }
     if label.worth is not None and without.worth is not None:
-        contributed = downstream.contribution(label.worth, without.worth)
-        return record | {"contribution": round(contributed, DIGITS), "effect": downstream.effect(contributed)}
+        contributed = ranking.contribution(label.worth, without.worth)
+        return record | {"contribution": round(contributed, DIGITS), "effect": ranking.effect(contributed)}
     return record | {"error": label.error or without.error}

@@ -13,8 +13,8 @@ from collections_app.audit import services
 from collections_app.errors import ServiceError, WrongValueError
 from evaluation_app.models import ReviewTask, RunScore
 from evaluation_app.scoring.cases import outcome_of
+from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.scoring.modes import find_modes
-from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import ScoredRun, Scorer
 from retrieval_app.models import QueryRun
 

@@ -22,8 +22,8 @@ from collections_app.jobs.delivery import send
 from collections_app.jobs.leases import claim, worker_name
 from collections_app.models import Collection
 from evaluation_app.models import RunScore, Sampling
+from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.scoring.run_scores import SAMPLED, keep_score
-from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd import telemetry
 from ragd.errors import InvalidInput

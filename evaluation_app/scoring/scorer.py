@@ -25,16 +25,23 @@ from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.llm_components import LlmComponents
 from evaluation_app.judges.protocol import Case, ComponentJudge, Judge, Judgement, JudgementCache, embed_texts
 from evaluation_app.judges.rubrics import RubricScores, read_rubrics, score_rubrics
-from evaluation_app.measures.downstream import DOWNSTREAM
-from evaluation_app.measures.ranking import NOTHING_RELEVANT
-from evaluation_app.measures.scores import Score, failed, scored, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
+from evaluation_app.measures.ranking import DOWNSTREAM, NOTHING_RELEVANT
+from evaluation_app.measures.scores import NO_ANSWER, NO_CONTEXT, REFUSED, Score, failed, scored, unscorable
 from evaluation_app.models import Span as StoredSpan
-from evaluation_app.scoring.cases import Outcome, RunCase, annotation_dict, document_of, sentences_of
+from evaluation_app.scoring.cases import (
+    FirstRanks,
+    Outcome,
+    RunCase,
+    annotation_dict,
+    document_of,
+    retrieval_scores,
+    sentences_of,
+)
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
 from evaluation_app.scoring.contributions import Contributions, measure_contributions, unscorable_contributions
 from evaluation_app.scoring.correctness import SUPPORTS, Correctness, measure_correctness, states
 from evaluation_app.scoring.judge_selection import (
+    RunSettings,
     StoredJudgements,
     judge_endpoint,
     judge_model,
@@ -43,8 +50,6 @@ from evaluation_app.scoring.judge_selection import (
     open_judge,
 )
 from evaluation_app.scoring.modes import NOISE, noise_scores, weak_of
-from evaluation_app.scoring.rankings import FirstRanks, retrieval_scores
-from evaluation_app.scoring.run_settings import RunSettings
 from evaluation_app.telemetry.store.span_reads import flush_pending
 from ragd import telemetry
 from ragd.errors import RagdError, UnknownCollection

@@ -20,8 +20,8 @@ from evaluation_app.measures.catalogue import MEASURES, Measure
 from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import EvaluationRun
-from evaluation_app.runs.figures import Figure
-from evaluation_app.runs.results import Result
+from evaluation_app.runs.reports import Result
+from evaluation_app.runs.summaries import Figure
 from evaluation_app.scoring.modes import failures, mode_title
 from retrieval_app.answers.answer_html import render_sentence, strip_marks
 

@@ -12,7 +12,7 @@ from django.template import Context
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
-from evaluation_app.telemetry.overview.model_prices import describe_prices
+from evaluation_app.telemetry.overview.figures import describe_prices
 from evaluation_app.telemetry.traces.waterfall import WaterfallRow
 
 register = template.Library()

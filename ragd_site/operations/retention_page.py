@@ -28,8 +28,8 @@ from collections_app.domain.formats import counted
 from collections_app.http.page_requests import PageRequest, field_of, is_part, render_page, submit_form
 from collections_app.jobs.maintenance import ORPHAN_KEPT
 from collections_app.jobs.operations import KEPT_PER_KIND
-from evaluation_app.models.alerts import ALERTS_KEEP_DAYS
-from evaluation_app.runs.retention import LastDeletion, count_due, last_deletions
+from evaluation_app.models.spans import ALERTS_KEEP_DAYS
+from evaluation_app.runs.lifecycle import LastDeletion, count_due, last_deletions
 
 # by the key of a period: its name, what is part of it, what 0 means
 TEXTS = {

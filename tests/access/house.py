@@ -16,9 +16,9 @@ from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.models import Collection, IngestBatch, IngestJob, Operation, RoleGrant, Source, SourceChange
-from evaluation_app.golden.versions import keep_version
+from evaluation_app.golden.sets import keep_version
 from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet, ReviewTask, Span
-from evaluation_app.reviews.queue import queue_run
+from evaluation_app.reviews.labels import queue_run
 from evaluation_app.telemetry.store.exporter import span_columns
 from ragd.types import RetrievePlan
 from retrieval_app.models import ChatAssistant, ChatMessage, QueryRun

@@ -46,11 +46,11 @@ from collections_app.models import (
     Upload,
 )
 from collections_app.uploads.services import HeldFile, submit_uploads
-from evaluation_app.failures.bisect_requests import request_bisection
+from evaluation_app.failures.bisection import request_bisection
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet, GoldenSetVersion, ReviewTask
-from evaluation_app.reviews.queue import queue_run
+from evaluation_app.reviews.labels import queue_run
 from evaluation_app.runs import lifecycle
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun, RetrievedChunk
 from retrieval_app.search.query_pipeline import QueryRequest, ask, search

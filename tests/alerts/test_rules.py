@@ -16,8 +16,7 @@ from collections_app.index.swap import ensure_serving
 from collections_app.jobs.workers import record_backup, record_drill
 from collections_app.models import Collection, IngestJob, Report, WorkerHeartbeat
 from evaluation_app.models import Alert, AlertRule, GoldenSet
-from evaluation_app.telemetry.alerts.evaluation import add_rule, change_rule, evaluate_alerts
-from evaluation_app.telemetry.alerts.rules import KINDS, Reading
+from evaluation_app.telemetry.alerts.rules import KINDS, Reading, add_rule, change_rule, evaluate_alerts
 from evaluation_app.telemetry.metrics.pages import DatabaseCollector
 from retrieval_app.models import QueryRun
 from tests.evaluation.made_runs import make_run

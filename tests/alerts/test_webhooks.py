@@ -21,12 +21,12 @@ from collections_app.jobs.delivery import RESEND_AFTER, overdue
 from collections_app.jobs.operations import PAUSE_MAX, process_operation, requested_operations, retry_operation
 from collections_app.models import AuditEvent, Operation
 from evaluation_app.models import Alert, AlertRule
-from evaluation_app.telemetry.alerts.evaluation import evaluate_alerts
-from evaluation_app.telemetry.alerts.webhooks import (
+from evaluation_app.telemetry.alerts.rules import (
     RETRIES,
     Webhook,
     WebhookValues,
     deliveries,
+    evaluate_alerts,
     save_webhook,
     send_test,
 )

@@ -14,7 +14,7 @@ from collections_app.models import Collection, PastIndex
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.lifecycle import RunRequest
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun

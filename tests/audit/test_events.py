@@ -33,8 +33,8 @@ from evaluation_app.golden.edits import add_question
 from evaluation_app.golden.sets import create_set, update_set
 from evaluation_app.models import EvaluationRun
 from evaluation_app.runs import lifecycle
+from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.scoring.modes import keep_bands
-from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests import event_schemas

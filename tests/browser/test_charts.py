@@ -14,7 +14,7 @@ from tests.browser.conftest import Visit
 
 def make_spans() -> None:
     from evaluation_app.models import Span
-    from evaluation_app.telemetry.overview.rollups import roll_up
+    from evaluation_app.telemetry.overview.figures import roll_up
 
     begin = timezone.now().replace(minute=0, second=0, microsecond=0)
     for hour in range(1, 13):

@@ -165,7 +165,7 @@ def addresses_of(nature: Collection) -> list[str]:
 def addresses_of_evaluation() -> list[str]:
     """Two runs of one set, the older its baseline, an experiment and a queue of reviews."""
     from evaluation_app.models import Experiment, GoldenSet, ReviewTask
-    from evaluation_app.reviews.queue import queue_run
+    from evaluation_app.reviews.labels import queue_run
     from ragd.types import RetrievePlan
     from tests.evaluation.made_runs import make_run
     from tests.web.test_evaluation_pages import ITEM, scores_of, summed

@@ -14,7 +14,7 @@ SENTENCES = [["a", "Owls hunt at night."], ["b", "They eat paper."]]
 
 def test_from_the_board_to_reviews_by_keyboard(visit: Visit) -> None:
     from evaluation_app.models import GoldenQuestion, GoldenSet, Review
-    from evaluation_app.reviews.queue import queue_run
+    from evaluation_app.reviews.labels import queue_run
 
     golden_set = GoldenSet.objects.create(name="birds", collection_name="nature")
     GoldenQuestion.objects.create(golden_set=golden_set, question="Question 0?")

@@ -42,7 +42,7 @@ from collections_app.models import (
     TrashedChunk,
     TrashedDocument,
 )
-from evaluation_app.runs.retention import apply_retention
+from evaluation_app.runs.lifecycle import apply_retention
 from ragd.errors import DimensionMismatch, InvalidInput
 from ragd.search.retrieval import retrieve
 from ragd.store.index_versions import SwapBlocked

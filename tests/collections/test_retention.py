@@ -36,7 +36,7 @@ from collections_app.models import (
 )
 from collections_app.tasks import run_operation
 from evaluation_app.models import Span
-from evaluation_app.runs.retention import COUNTERS, apply_retention, check_daily, count_due, last_deletions
+from evaluation_app.runs.lifecycle import COUNTERS, apply_retention, check_daily, count_due, last_deletions
 from ragd.errors import InvalidInput
 from ragd.search import lexical_search
 from ragd.search.retrieval import retrieve_detailed

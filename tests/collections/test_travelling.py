@@ -31,7 +31,7 @@ from collections_app.index.swap import ensure_serving
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IndexVersion, Operation, Upload
 from collections_app.uploads.services import submit_uploads
-from evaluation_app.golden.versions import keep_version
+from evaluation_app.golden.sets import keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan

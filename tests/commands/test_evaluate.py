@@ -11,8 +11,7 @@ from django.core.management import CommandError
 
 from collections_app.models import AuditEvent
 from evaluation_app.models import EvaluationRun, GoldenQuestion, KeptJudgement, ReviewTask
-from evaluation_app.reviews.labels import review
-from evaluation_app.reviews.queue import queue_run
+from evaluation_app.reviews.labels import queue_run, review
 from evaluation_app.runs import lifecycle
 from retrieval_app.search import query_pipeline as retrieval_services
 from tests.commands.conftest import run, run_json

@@ -41,7 +41,7 @@ def make_run(
     """
     from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment
     from evaluation_app.runs.summaries import summarize
-    from evaluation_app.scoring.run_settings import RunSettings
+    from evaluation_app.scoring.judge_selection import RunSettings
 
     chosen = plan or RetrievePlan()
     defaults: dict[str, Any] = {

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evaluation_app.measures.scores import Score, scored, unscorable
-from evaluation_app.measures.trace import NO_CONTEXT, Sentence
+from evaluation_app.measures.scores import NO_CONTEXT, Score, Sentence, scored, unscorable
 
 Row = Mapping[str, Any]
 PUBLISHED = {

@@ -11,11 +11,10 @@ from django.test import Client
 from django.urls import reverse
 
 from collections_app.access.api_keys import NewKey, create_key
-from evaluation_app.measures.anchored import LABELS_MIN, anchored_mean, missing_labels
+from evaluation_app.measures.statistics import LABELS_MIN, anchored_mean, missing_labels
 from evaluation_app.models import EvaluationRun, ReviewTask
-from evaluation_app.reviews.anchoring import anchored_differences, anchored_score, anchored_scores, labelled_positions
-from evaluation_app.reviews.labels import review
-from evaluation_app.reviews.queue import queue_run
+from evaluation_app.reviews.agreement import anchored_differences, anchored_score, anchored_scores, labelled_positions
+from evaluation_app.reviews.labels import queue_run, review
 from tests.evaluation.made_runs import make_run
 
 

@@ -20,7 +20,7 @@ from evaluation_app.judges.annotation import (
     read_reply,
 )
 from evaluation_app.judges.protocol import Case
-from evaluation_app.measures.trace import Annotation, Support
+from evaluation_app.measures.scores import Annotation, Support
 from tests.evaluation.judge_replies import QUESTION, good_reply, make_case, support, without
 
 EXPECTED = Annotation(("0a", "0b"), ("0a",), (Support("a", ("0a",), True), Support("b", (), False)))

@@ -18,13 +18,18 @@ from collections_app.documents.revisions.past_states import PastState
 from collections_app.documents.services import change_state, delete_documents, get_document, ingest_text
 from collections_app.index.past_indexes import read_whole_state
 from collections_app.models import AuditEvent, Collection, Operation, StateChange
-from evaluation_app.failures import bisect_requests, bisection
-from evaluation_app.failures.bisect_requests import find_good, forget_bisections, request_bisection
-from evaluation_app.failures.bisection import Bisection, bisect_item
-from evaluation_app.failures.events import plan_event
+from evaluation_app.failures import bisection
+from evaluation_app.failures.bisection import (
+    Bisection,
+    bisect_item,
+    find_good,
+    forget_bisections,
+    plan_event,
+    request_bisection,
+)
 from evaluation_app.models import EvaluationItem, GoldenSet
 from evaluation_app.runs import lifecycle
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.types import Filters, RetrievePlan
 from retrieval_app.plans.services import save_plan
 from tests.evaluation.made_runs import make_set
@@ -273,7 +278,7 @@ def test_a_large_collection_is_searched_by_the_worker(
     monkeypatch: pytest.MonkeyPatch,
     django_capture_on_commit_callbacks: Any,
 ) -> None:
-    monkeypatch.setattr(bisect_requests, "AT_ONCE_CHUNKS", 1)
+    monkeypatch.setattr(bisection, "AT_ONCE_CHUNKS", 1)
     with django_capture_on_commit_callbacks(execute=True):
         operation = request_bisection(*broken)
         assert operation.is_running and request_bisection(*broken) == operation

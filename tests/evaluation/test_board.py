@@ -14,10 +14,10 @@ from django.utils import timezone
 from collections_app.collections.services import create_collection
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent, Collection
-from evaluation_app.experiments.starting import try_fix
+from evaluation_app.experiments.services import try_fix
 from evaluation_app.failures.board import Decision, Filters, decide, read_board
 from evaluation_app.failures.fixes import propose_fixes, quartiles, read_outcome, refresh_modes
-from evaluation_app.golden.versions import keep_version
+from evaluation_app.golden.sets import keep_version
 from evaluation_app.measures.catalogue import DOCUMENT_BANDS
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.scoring.modes import bands_for, find_mode, keep_bands, thresholds_for

@@ -9,10 +9,9 @@ import pytest
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.llm_components import LlmComponents
 from evaluation_app.judges.protocol import ComponentJudge, HeldComponents
-from evaluation_app.measures.scores import failed, scored, unscorable
-from evaluation_app.measures.trace import key_answer
+from evaluation_app.measures.scores import failed, key_answer, scored, unscorable
 from evaluation_app.scoring.correctness import Correctness, list_components, measure_correctness
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.scoring.scorer import Scorer
 from ragd.errors import EmbedderError
 from retrieval_app.llm.chat_model import Endpoint

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from evaluation_app.golden.generated_questions import (
+from evaluation_app.golden.suggestions import (
     Passage,
     QuestionCandidate,
     passed_critique,

@@ -14,11 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluation_app.judges.answer_features import ANSWER_NAMES, SUPPORT_NAMES
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
-from evaluation_app.judges.estimates import FILE as ACCURACY_FILE
-from evaluation_app.judges.estimates import Accuracy, Spread, Statistic, accuracy_of, fit_spread
 from evaluation_app.judges.feature_model import (
+    ACCURACY_FILE,
     ADHERENCE_NAMES,
     ALTERED_FROM,
     CASE_NAMES,
@@ -27,31 +25,38 @@ from evaluation_app.judges.feature_model import (
     HEADS,
     SECOND_NAMES,
     SURE,
+    Accuracy,
     Head,
     JudgeModel,
     Logistic,
+    Spread,
+    Statistic,
+    accuracy_of,
     case_row,
     doubt,
     fit_logistic,
+    fit_spread,
     mark_context,
     mark_likeliest,
     second_look,
     stored_model,
 )
-from evaluation_app.judges.features import CONTEXT_NAMES, measure_case
+from evaluation_app.judges.features import ANSWER_NAMES, CONTEXT_NAMES, SUPPORT_NAMES, measure_case
 from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, is_refusal, texts_of
-from evaluation_app.measures.scores import failed, scored, unscorable
-from evaluation_app.measures.trace import (
+from evaluation_app.measures.scores import (
     NO_ANSWER,
     NO_CONTEXT,
     REFUSED,
     Sentence,
     Unit,
     check_annotation,
+    failed,
     letters,
+    scored,
     trace_scores,
+    unscorable,
 )
-from evaluation_app.runs.figures import question_bands
+from evaluation_app.runs.summaries import question_bands
 from evaluation_app.scoring.modes import weak_of
 from ragd.errors import EmbedderError
 from ragd.models.embedding import LocalEmbedder

@@ -11,7 +11,7 @@ from evaluation_app.charts.score_charts import find_optimal
 from evaluation_app.experiments.plan_grid import PLANS_MAX, build_plans, check_measure, label_of, read_grid, varied
 from evaluation_app.experiments.ranking import draw_trade_off, other_experiments, rank_plans
 from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun

@@ -14,9 +14,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from evaluation_app.models import Review, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import record_of
-from evaluation_app.reviews.feedback import feedback_of, give_feedback
-from evaluation_app.reviews.labels import count_queue, next_task
-from evaluation_app.reviews.queue import QueuedCount, queue_live
+from evaluation_app.reviews.labels import QueuedCount, count_queue, feedback_of, give_feedback, next_task, queue_live
 from evaluation_app.scoring.run_scores import forget_scores
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan

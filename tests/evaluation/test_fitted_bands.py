@@ -9,8 +9,7 @@ from django.test import Client
 
 from evaluation_app.measures.catalogue import find
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.scoring.fitted_bands import fit_bands
-from evaluation_app.scoring.modes import bands_for
+from evaluation_app.scoring.modes import bands_for, fit_bands
 from tests.evaluation.made_runs import make_run
 from tests.web.pages import attribute, has, texts
 

@@ -14,13 +14,13 @@ from django.test.utils import CaptureQueriesContext
 
 from collections_app.collections.services import create_collection
 from collections_app.models import Collection
-from evaluation_app.experiments.starting import try_fix
+from evaluation_app.experiments.services import try_fix
 from evaluation_app.failures.board import newest_run
 from evaluation_app.failures.fixes import context_change, propose_fixes, read_outcome, suggest_fixes
-from evaluation_app.golden.versions import keep_version
+from evaluation_app.golden.sets import keep_version
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
+from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.scoring.modes import find_mode, stored_table
-from evaluation_app.scoring.run_settings import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.plans.services import choose_plan
 from tests.evaluation.made_runs import make_run, make_set

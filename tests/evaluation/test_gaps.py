@@ -26,7 +26,7 @@ from evaluation_app.failures.gaps import (
     find_gaps,
     group_questions,
 )
-from evaluation_app.reviews.feedback import give_feedback
+from evaluation_app.reviews.labels import give_feedback
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
 

@@ -10,13 +10,20 @@ from collections_app.collections.services import create_collection, get_collecti
 from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from evaluation_app.golden import edits, suggestions
-from evaluation_app.golden.formats import decode, guard, guess_format, propose_columns, read_rows, unguard, write_csv
-from evaluation_app.golden.generated_questions import QuestionCandidate
-from evaluation_app.golden.imports import carry_out, plan_import
+from evaluation_app.golden.formats import (
+    carry_out,
+    decode,
+    guard,
+    guess_format,
+    plan_import,
+    propose_columns,
+    read_rows,
+    unguard,
+    write_csv,
+)
 from evaluation_app.golden.questions import Golden, clean_golden
-from evaluation_app.golden.sets import create_set, update_set
-from evaluation_app.golden.suggestions import suggest_questions
-from evaluation_app.golden.versions import asked_questions, compare_versions, keep_version
+from evaluation_app.golden.sets import asked_questions, compare_versions, create_set, keep_version, update_set
+from evaluation_app.golden.suggestions import QuestionCandidate, suggest_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from evaluation_app.sample.loading import SHIPPED, load_golden_set
 from evaluation_app.transfer_parts import VERSIONS

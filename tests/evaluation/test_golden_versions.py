@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from evaluation_app.golden.questions import Golden, clean_golden
-from evaluation_app.golden.versions import asked_questions, digest_of, keep_version
+from evaluation_app.golden.sets import asked_questions, digest_of, keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 from ragd.types import canonical_json

@@ -15,10 +15,10 @@ from collections_app.index.services import start_index_version
 from collections_app.index.stores import open_store
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document
-from evaluation_app.curation import expectations, impact
+from evaluation_app.curation import expectations, gate
 from evaluation_app.curation.api import ImpactOut
 from evaluation_app.curation.expectations import ProposedChange
-from evaluation_app.curation.impact import Impact, impact_of, keys_of, questions_of
+from evaluation_app.curation.gate import Impact, impact_of, keys_of, questions_of
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import EmptyContent, InvalidInput
 from ragd.insight.what_if import Supposed
@@ -173,7 +173,7 @@ def test_a_preview_out_of_time_has_looked_at_what_matters_first(
     asked: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     supposed = Supposed(hidden_documents=("bridges",))
-    monkeypatch.setattr(impact, "vectors_of", lambda texts, embedder, until=None: {
+    monkeypatch.setattr(gate, "vectors_of", lambda texts, embedder, until=None: {
         text: embedder.embed_query(text) for text in texts
     })  # fmt: skip
     told = impact_of(asked, supposed, budget_s=0.0)

@@ -13,8 +13,7 @@ from evaluation_app.judges import llm_judge
 from evaluation_app.judges.annotation import PROMPT_HASH, build_messages
 from evaluation_app.judges.llm_judge import LlmJudge
 from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judge, judgement_key
-from evaluation_app.measures.scores import failed, unscorable
-from evaluation_app.measures.trace import NO_ANSWER, NO_CONTEXT, REFUSED
+from evaluation_app.measures.scores import NO_ANSWER, NO_CONTEXT, REFUSED, failed, unscorable
 from ragd import telemetry
 from ragd.conventions import validate_all
 from retrieval_app.llm import chat_model

@@ -10,7 +10,7 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.measures import downstream, ranking, statistics
+from evaluation_app.measures import ranking, statistics
 from evaluation_app.measures.scores import Score, failed, mean, scored, unscorable
 
 THEIR_NAMES = {"precision": "P", "recall": "recall", "hit": "success", "map": "map_cut", "ndcg": "ndcg_cut"}
@@ -104,19 +104,19 @@ def test_a_score_without_its_reason_is_refused() -> None:
 
 def test_answers_against_expected_ones() -> None:
     wanted = ["The kettle boils at 100 degrees", "100 degrees"]
-    assert downstream.exact_match("A kettle boils at 100 degrees.", wanted).value == 1.0
-    assert downstream.exact_match("At 100 degrees", wanted).value == 0.0
-    assert downstream.contains("It boils at 100 degrees, says the book", wanted).value == 1.0
-    assert downstream.contains("It boils at 1000 degrees", wanted).value == 0.0
-    assert downstream.f1("at 100 degrees", wanted).value == pytest.approx(2 * 2 / 5)
-    assert downstream.rouge_l("degrees 100", ["100 degrees"]).value == pytest.approx(2 * 1 / 4)
-    assert downstream.rouge_l("one two three", ["one two"]).value == pytest.approx(2 * 2 / 5)
-    assert downstream.rouge_l("one three", ["one two three"]).value == pytest.approx(2 * 2 / 5)
-    assert downstream.rouge_l("one two three four", ["two zero four one"]).value == pytest.approx(2 * 2 / 8)
-    assert downstream.accuracy("Yes, it does.", ["yes"]).value == 1.0
-    assert downstream.accuracy("It does, yes", ["yes"]).value == 0.0
-    for measure in downstream.DOWNSTREAM.values():
-        assert measure("anything", []) == unscorable(downstream.NOTHING_EXPECTED)
+    assert ranking.exact_match("A kettle boils at 100 degrees.", wanted).value == 1.0
+    assert ranking.exact_match("At 100 degrees", wanted).value == 0.0
+    assert ranking.contains("It boils at 100 degrees, says the book", wanted).value == 1.0
+    assert ranking.contains("It boils at 1000 degrees", wanted).value == 0.0
+    assert ranking.f1("at 100 degrees", wanted).value == pytest.approx(2 * 2 / 5)
+    assert ranking.rouge_l("degrees 100", ["100 degrees"]).value == pytest.approx(2 * 1 / 4)
+    assert ranking.rouge_l("one two three", ["one two"]).value == pytest.approx(2 * 2 / 5)
+    assert ranking.rouge_l("one three", ["one two three"]).value == pytest.approx(2 * 2 / 5)
+    assert ranking.rouge_l("one two three four", ["two zero four one"]).value == pytest.approx(2 * 2 / 8)
+    assert ranking.accuracy("Yes, it does.", ["yes"]).value == 1.0
+    assert ranking.accuracy("It does, yes", ["yes"]).value == 0.0
+    for measure in ranking.DOWNSTREAM.values():
+        assert measure("anything", []) == unscorable(ranking.NOTHING_EXPECTED)
         assert measure("", ["word"]).value == 0.0
         assert measure("word", [""]).value == 0.0
         assert measure("word", ["other", "word"]).value == 1.0
@@ -125,11 +125,11 @@ def test_answers_against_expected_ones() -> None:
 @pytest.mark.parametrize(("name", "value"), [("exact_match", 1.0), ("f1", 1.0), ("rouge_l", 1.0), ("contains", 1.0),
                                              ("accuracy", 0.0)])  # fmt: skip
 def test_no_words_against_no_words(name: str, value: float) -> None:
-    assert downstream.DOWNSTREAM[name]("", ["The!"]).value == value
+    assert ranking.DOWNSTREAM[name]("", ["The!"]).value == value
 
 
 def test_words_are_compared_as_squad_does() -> None:
-    assert downstream.normal_words("The  CAT's $5 a\u00a0hat, an ﬁne + Straße") == [
+    assert ranking.normal_words("The  CAT's $5 a\u00a0hat, an ﬁne + Straße") == [
         "cat", "s", "5", "hat", "fine", "strasse",
     ]  # fmt: skip
 
@@ -138,28 +138,28 @@ def test_graded_labels_are_grades_of_ndcg_and_relevant_from_a_threshold_on() -> 
     labels = [0.2, 0.9, 0.5]
     ideal = 0.9 + 0.5 / math.log2(3) + 0.2 / 2
     gained = 0.2 + 0.9 / math.log2(3) + 0.5 / 2
-    assert downstream.aggregate(labels, "ndcg").value == pytest.approx(gained / ideal)
-    assert downstream.aggregate(labels, "mrr").value == 0.5
-    assert downstream.aggregate(labels, "mrr", threshold=0.2).value == 1.0
-    assert downstream.aggregate(labels, "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert downstream.aggregate(labels, "map", threshold=0.6).value == 0.5
-    assert downstream.aggregate([0.2, 0.3], "map").value == 0.0, "none is relevant"
-    assert downstream.aggregate(labels, "ndcg", 1).value == pytest.approx(0.2 / 0.9)
+    assert ranking.aggregate(labels, "ndcg").value == pytest.approx(gained / ideal)
+    assert ranking.aggregate(labels, "mrr").value == 0.5
+    assert ranking.aggregate(labels, "mrr", threshold=0.2).value == 1.0
+    assert ranking.aggregate(labels, "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert ranking.aggregate(labels, "map", threshold=0.6).value == 0.5
+    assert ranking.aggregate([0.2, 0.3], "map").value == 0.0, "none is relevant"
+    assert ranking.aggregate(labels, "ndcg", 1).value == pytest.approx(0.2 / 0.9)
 
 
 def test_labels_of_documents_become_one_figure() -> None:
-    assert downstream.aggregate([0, 1, 1], "mrr").value == 0.5
-    assert downstream.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert downstream.aggregate([0, 1, 1], "precision", 2).value == 0.5
-    assert downstream.aggregate([0, 1, 1], "precision", 1).value == 0.0
-    assert downstream.aggregate([0, 1, 1], "precision", 6).value == pytest.approx(2 / 6)
-    assert downstream.aggregate([0.2, 0.6, 0.7], "precision", 2).value == pytest.approx(0.4)
-    assert downstream.aggregate([0.2, 0.6, 0.7], "success", 2).value == 0.6
-    assert downstream.aggregate([0.2, 0.6], "precision", 4).value == pytest.approx(0.4)
-    assert downstream.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
-    assert downstream.aggregate([0.2, 0.6], "success").value == 0.6
-    assert downstream.aggregate([0.0, 0.0], "ndcg").value == 0.0
-    assert downstream.aggregate([], "precision") == unscorable(downstream.NO_LABELS)
+    assert ranking.aggregate([0, 1, 1], "mrr").value == 0.5
+    assert ranking.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert ranking.aggregate([0, 1, 1], "precision", 2).value == 0.5
+    assert ranking.aggregate([0, 1, 1], "precision", 1).value == 0.0
+    assert ranking.aggregate([0, 1, 1], "precision", 6).value == pytest.approx(2 / 6)
+    assert ranking.aggregate([0.2, 0.6, 0.7], "precision", 2).value == pytest.approx(0.4)
+    assert ranking.aggregate([0.2, 0.6, 0.7], "success", 2).value == 0.6
+    assert ranking.aggregate([0.2, 0.6], "precision", 4).value == pytest.approx(0.4)
+    assert ranking.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
+    assert ranking.aggregate([0.2, 0.6], "success").value == 0.6
+    assert ranking.aggregate([0.0, 0.0], "ndcg").value == 0.0
+    assert ranking.aggregate([], "precision") == unscorable(ranking.NO_LABELS)
     for labels, measure, k, named in (
         ([1.5], "precision", None, "1.5"),
         ([-0.5], "precision", None, "-0.5"),
@@ -168,17 +168,17 @@ def test_labels_of_documents_become_one_figure() -> None:
         ([1.0], "map", 0, "^k .* 0$"),
     ):
         with pytest.raises(ValueError, match=named):
-            downstream.aggregate(labels, measure, k)
+            ranking.aggregate(labels, measure, k)
     for threshold in (0.0, 1.01, math.nan):
         with pytest.raises(ValueError, match="threshold"):
-            downstream.aggregate([1.0], "map", threshold=threshold)
-    assert [downstream.effect(downstream.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
+            ranking.aggregate([1.0], "map", threshold=threshold)
+    assert [ranking.effect(ranking.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
         "helpful",
         "neutral",
         "harmful",
     ]
-    assert [downstream.effect(value) for value in (0.05, -0.05)] == ["neutral", "neutral"]
-    assert [downstream.effect(value, margin=0.0) for value in (1e-9, 0.0, -1e-9)] == ["helpful", "neutral", "harmful"]
+    assert [ranking.effect(value) for value in (0.05, -0.05)] == ["neutral", "neutral"]
+    assert [ranking.effect(value, margin=0.0) for value in (1e-9, 0.0, -1e-9)] == ["helpful", "neutral", "harmful"]
 
 
 def test_an_interval_tells_noise_from_a_change() -> None:

@@ -22,15 +22,14 @@ from collections_app.index.stores import open_store
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, IndexVersion
 from evaluation_app.experiments import model_trial
-from evaluation_app.experiments.lifecycle import cancel_experiment, progress_of
 from evaluation_app.experiments.model_trial import Candidate, Trial, parse_candidate
-from evaluation_app.experiments.standings import draw_sample, make_questions, rank, rank_trials, trials_of, winner_of
-from evaluation_app.experiments.starting import start_models
+from evaluation_app.experiments.ranking import draw_sample, make_questions, rank, rank_trials, trials_of, winner_of
+from evaluation_app.experiments.services import cancel_experiment, progress_of, start_models
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
 from evaluation_app.runs import runner
 from evaluation_app.runs.lifecycle import process_run, send_waiting
-from evaluation_app.scoring.rankings import retrieval_scores
+from evaluation_app.scoring.cases import retrieval_scores
 from ragd import index, retrieve
 from ragd.errors import InvalidInput
 from ragd.insight.list_weights import EVEN

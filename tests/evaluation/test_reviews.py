@@ -15,8 +15,17 @@ from django.utils import timezone
 from collections_app.errors import ServiceError
 from evaluation_app.models import EvaluationRun, Review, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import compare_yes_no, kappa_of, read_agreement
-from evaluation_app.reviews.labels import count_queue, next_task, review, set_aside, with_faithfulness
-from evaluation_app.reviews.queue import QueuedCount, queue_live, queue_run, unsureness
+from evaluation_app.reviews.labels import (
+    QueuedCount,
+    count_queue,
+    next_task,
+    queue_live,
+    queue_run,
+    review,
+    set_aside,
+    unsureness,
+    with_faithfulness,
+)
 from ragd.errors import InvalidInput
 from tests.evaluation.made_runs import make_run
 

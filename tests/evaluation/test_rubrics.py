@@ -24,7 +24,7 @@ from evaluation_app.judges.rubrics import (
 )
 from evaluation_app.measures.catalogue import find, measure_of, read_bands
 from evaluation_app.measures.scores import failed, scored, unscorable
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.errors import InvalidInput
 from retrieval_app.llm.chat_model import Endpoint
 from tests.fakes.judgement_cache import MemoryCache

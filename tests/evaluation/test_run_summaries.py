@@ -6,7 +6,7 @@ import pytest
 
 from evaluation_app.measures.statistics import bootstrap_mean
 from evaluation_app.runs.summaries import Line, question_misses, run_misses, run_verdict, summarize
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 
 SETTINGS = RunSettings()
 

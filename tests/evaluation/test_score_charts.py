@@ -15,7 +15,7 @@ from evaluation_app.charts.score_charts import (
     format_value,
 )
 from evaluation_app.measures.catalogue import find
-from evaluation_app.runs.figures import percentile_of, shares_of, stored_counts
+from evaluation_app.runs.summaries import percentile_of, shares_of, stored_counts
 
 BANDS = {"context_relevance": (0.69, 0.5), "adherence": (1.0, 1.0)}
 RELEVANCE, ADHERENCE = find("context_relevance", BANDS), find("adherence", BANDS)
@@ -87,6 +87,6 @@ def test_a_percentile_counts_half_of_those_that_score_the_same(monkeypatch: pyte
     counts = [0] * 101
     counts[10], counts[50] = 2, 2
     stored = {"m": {"one": counts, "two": [0] * 100 + [7]}}
-    monkeypatch.setattr("evaluation_app.runs.figures.stored_counts", lambda: stored)
+    monkeypatch.setattr("evaluation_app.runs.summaries.stored_counts", lambda: stored)
     assert percentile_of("m", 0.5) == pytest.approx((0.75 + 0.0) / 2)
     assert percentile_of("m", 1.0) == pytest.approx((1.0 + 0.5) / 2)

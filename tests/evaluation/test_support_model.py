@@ -15,13 +15,11 @@ from tokenizers import Regex, Tokenizer, models, pre_tokenizers, processors
 
 from collections_app.errors import ServiceError
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
-from evaluation_app.judges.estimates import accuracy_of
+from evaluation_app.judges.feature_model import accuracy_of
 from evaluation_app.judges.protocol import MEASURES, Case
 from evaluation_app.judges.support_model import SupportModel, SupportModelError
-from evaluation_app.measures.scores import failed, scored
-from evaluation_app.measures.trace import trace_scores
-from evaluation_app.scoring.judge_selection import open_judge
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.measures.scores import failed, scored, trace_scores
+from evaluation_app.scoring.judge_selection import RunSettings, open_judge
 from ragd.models.embedding import LocalEmbedder
 
 WORDS = ["[UNK]", "[CLS]", "[SEP]", "red", "blue", "sea", "house", "the", "is", "."]

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.measures.scores import unscorable
-from evaluation_app.measures.trace import (
+from evaluation_app.measures.scores import (
     NO_ANSWER,
     NO_CONTEXT,
     REFUSED,
@@ -21,6 +20,7 @@ from evaluation_app.measures.trace import (
     key_documents,
     letters,
     trace_scores,
+    unscorable,
 )
 from tests.evaluation.ragbench_rows import row_answer, row_context, row_scores
 

@@ -18,7 +18,7 @@ from evaluation_app.measures.statistics import (
     paired_quantile,
     sign_flip_p,
 )
-from evaluation_app.runs.comparison.presenters import show_usage
+from evaluation_app.runs.comparison.pages import show_usage
 from evaluation_app.runs.comparison.stored_comparisons import Comparison, RunDifference, compare_runs
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run

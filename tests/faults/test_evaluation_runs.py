@@ -17,7 +17,7 @@ from django.utils import timezone
 from collections_app.collections.deletion import purge_collection
 from evaluation_app.models import EvaluationRun
 from evaluation_app.runs import lifecycle
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from tests.evaluation.made_runs import make_set

@@ -20,7 +20,7 @@ from collections_app.endpoints.prices import delete_price, find_cost, save_price
 from collections_app.errors import ServiceError
 from collections_app.index.stores import LOCAL_MODEL
 from collections_app.models import AuditEvent, Collection, IngestJob, ModelPrice
-from evaluation_app.telemetry.overview.model_prices import priced_models
+from evaluation_app.telemetry.overview.figures import priced_models
 from ragd import telemetry
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import build_plan

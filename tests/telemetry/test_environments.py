@@ -18,8 +18,14 @@ from opentelemetry.trace import SpanKind
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from evaluation_app.models import Span, SpanRollup
-from evaluation_app.telemetry.overview.figures import FigureFilter, consumption, period_until, stage_figures
-from evaluation_app.telemetry.overview.rollups import OVER_ALL, roll_up
+from evaluation_app.telemetry.overview.figures import (
+    OVER_ALL,
+    FigureFilter,
+    consumption,
+    period_until,
+    roll_up,
+    stage_figures,
+)
 from evaluation_app.telemetry.store.exporter import span_columns
 from ragd import telemetry
 from ragd_site.observability.tracing import LIMITS, EnvironmentProcessor, RagdSampler

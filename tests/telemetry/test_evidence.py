@@ -17,17 +17,16 @@ from collections_app.access.api_keys import NewKey, create_key
 from collections_app.models import Report
 from evaluation_app.models import Span
 from evaluation_app.telemetry.evidence import report as kept_reports
-from evaluation_app.telemetry.evidence import tallies
-from evaluation_app.telemetry.evidence.controls import controls_of_tables
 from evaluation_app.telemetry.evidence.pages import ALWAYS, EvidenceOut
 from evaluation_app.telemetry.evidence.report import (
     REFRESHED,
     EvidenceReport,
     FieldEvidence,
+    Range,
     build_report,
+    controls_of_tables,
     refresh_usual,
 )
-from evaluation_app.telemetry.evidence.tallies import Range
 from evaluation_app.telemetry.exports.ocsf import field_controls
 from evaluation_app.telemetry.exports.records import make_record
 from evaluation_app.telemetry.store.exporter import PostgresSpanExporter
@@ -130,7 +129,7 @@ def test_a_gap_is_named_with_its_spans(stored: None) -> None:
 def test_the_newest_of_each_type_and_all_of_them(stored: None, monkeypatch: pytest.MonkeyPatch) -> None:
     some = build_report(last_hour(), limit=1)
     assert (some.is_whole, some.seen["aitf.rag.pipeline"], some.counts["aitf.rag.pipeline"]) == (False, 1, 3)
-    monkeypatch.setattr(tallies, "PAGE", 1)
+    monkeypatch.setattr(kept_reports, "PAGE", 1)
     whole = build_report(last_hour(), limit=None)
     assert whole.is_whole and whole.seen["aitf.rag.pipeline"] == 3
 

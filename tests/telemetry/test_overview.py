@@ -15,24 +15,22 @@ from django.utils import timezone
 from evaluation_app.models import Span, SpanRollup
 from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE
 from evaluation_app.telemetry.overview.figures import (
+    BASE,
+    ERROR_SHARE,
+    OVER_ALL,
     FigureFilter,
     consumption,
+    forget_old_rollups,
+    lower_edge,
+    percentile,
     period_between,
     period_until,
+    roll_up,
+    rolled_until,
     slowest_queries,
     stage_figures,
 )
 from evaluation_app.telemetry.overview.pages import Change, changes_since_previous
-from evaluation_app.telemetry.overview.rollups import (
-    BASE,
-    ERROR_SHARE,
-    OVER_ALL,
-    forget_old_rollups,
-    lower_edge,
-    percentile,
-    roll_up,
-    rolled_until,
-)
 from ragd.errors import InvalidInput
 
 pytestmark = pytest.mark.django_db

@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, format_span_id, format_trace_id
 from collections_app.models import Collection
 from evaluation_app.models import EvaluationRun, Span
 from evaluation_app.runs import lifecycle
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.telemetry.exports.formats import FORMATS
 from evaluation_app.telemetry.store import span_reads
 from evaluation_app.telemetry.store.exporter import COPY_SPANS, span_row

@@ -8,9 +8,16 @@ from typing import Any
 import pytest
 
 from evaluation_app.models import Span
-from evaluation_app.telemetry.evidence.controls import FRAMEWORKS, controls_of_tables
-from evaluation_app.telemetry.traces.cards import documents_of, events_of, messages_of
-from evaluation_app.telemetry.traces.span_page import controls_of, figures_of, rows_of, tabs_of
+from evaluation_app.telemetry.evidence.report import FRAMEWORKS, controls_of_tables
+from evaluation_app.telemetry.traces.span_page import (
+    controls_of,
+    documents_of,
+    events_of,
+    figures_of,
+    messages_of,
+    rows_of,
+    tabs_of,
+)
 from tests.telemetry.test_waterfall import make
 
 

@@ -14,8 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from collections_app.access.models import CollectionScope
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore, Span
 from evaluation_app.telemetry.search import search as span_histograms
-from evaluation_app.telemetry.search.conditions import forget_seen
-from evaluation_app.telemetry.search.language import complete
+from evaluation_app.telemetry.search.language import complete, forget_seen
 from evaluation_app.telemetry.search.search import (
     BARS_MAX,
     STEPS,

@@ -14,7 +14,7 @@ from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.models import Collection, RoleGrant
-from evaluation_app.reviews.feedback import give_feedback
+from evaluation_app.reviews.labels import give_feedback
 from retrieval_app.models import ChatThread, QueryRun
 from retrieval_app.plans.services import choose_plan
 from retrieval_app.search.query_pipeline import QueryRequest, search

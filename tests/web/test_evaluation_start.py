@@ -7,8 +7,8 @@ import pytest
 from evaluation_app.judges.rubrics import Rubric
 from evaluation_app.models import EvaluationRun
 from evaluation_app.runs import lifecycle
-from evaluation_app.runs.estimates import count_model_calls
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.runs.requests import count_model_calls
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.types import RetrievePlan
 from retrieval_app.plans.services import save_plan
 from tests.evaluation.made_runs import make_run, make_set

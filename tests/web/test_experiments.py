@@ -9,11 +9,11 @@ import pytest
 from django.test import Client
 
 from collections_app.models import AuditEvent, Collection
-from evaluation_app.experiments.lifecycle import cancel_experiment, delete_experiment, save_variant
 from evaluation_app.experiments.plan_grid import SEARCH_ONLY, draft_plans
+from evaluation_app.experiments.services import cancel_experiment, delete_experiment, save_variant
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
-from evaluation_app.runs.estimates import estimate_plans
 from evaluation_app.runs.lifecycle import run_now
+from evaluation_app.runs.requests import estimate_plans
 from ragd.errors import UnknownCollection
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan

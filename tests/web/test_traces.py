@@ -74,7 +74,7 @@ def spans(module_spans: None) -> None:
 @pytest.fixture(autouse=True)
 def no_others(db: None, request: pytest.FixtureRequest) -> None:
     from evaluation_app.models import Span
-    from evaluation_app.telemetry.search.conditions import forget_seen
+    from evaluation_app.telemetry.search.language import forget_seen
     from retrieval_app.models import QueryRun
 
     forget_seen()

@@ -26,7 +26,7 @@ from collections_app.models import (
     TrashedDocument,
     Upload,
 )
-from evaluation_app.runs.retention import apply_retention
+from evaluation_app.runs.lifecycle import apply_retention
 from ragd_site.operations.erasure.documents import erase_document
 from tests.parsing.builders import make_pdf
 from tests.web.pages import attribute, has, is_empty, texts, toasts, tones, tree

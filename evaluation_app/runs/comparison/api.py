@@ -18,11 +18,9 @@ from collections_app.http.paging import DEFAULT_LIMIT, Page, cut_page
 from collections_app.http.schemas import PageOf
 from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import EvaluationRun
-from evaluation_app.runs.comparison.decisive import Kind, RunVerdict
-from evaluation_app.runs.comparison.presenters import choose_questions
-from evaluation_app.runs.comparison.run_reader import Asked, HeaderRow
-from evaluation_app.runs.comparison.stored_comparisons import RunDifference, compare_runs
-from evaluation_app.runs.comparison.usage import Unit
+from evaluation_app.runs.comparison.changes import Asked, HeaderRow, Unit
+from evaluation_app.runs.comparison.pages import choose_questions
+from evaluation_app.runs.comparison.stored_comparisons import Kind, RunDifference, RunVerdict, compare_runs
 from evaluation_app.runs.requests import find_run
 from evaluation_app.runs.schemas import MeanOut
 

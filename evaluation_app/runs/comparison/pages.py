@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import string
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -12,13 +13,286 @@ from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.rules import EVALUATE, READ, needs
+from collections_app.domain.formats import dollars
 from collections_app.errors import ServiceError
 from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.page_requests import PageRequest, render_page
+from evaluation_app.measures.catalogue import measure_of
+from evaluation_app.measures.scores import Mean
+from evaluation_app.measures.statistics import WORDS, Verdict
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.runs.comparison import presenters
+from evaluation_app.runs.comparison.changes import MeasureChange, QuestionChange, Unit, UsageChange
 from evaluation_app.runs.comparison.side_by_side import compare_question, neighbours
-from evaluation_app.runs.comparison.stored_comparisons import OTHERS_MAX, Comparison, RunDifference, compare_runs
+from evaluation_app.runs.comparison.stored_comparisons import (
+    OTHERS_MAX,
+    Comparison,
+    Finding,
+    Kind,
+    RunDifference,
+    RunVerdict,
+    compare_runs,
+)
+
+LETTERS = string.ascii_uppercase
+TONES: Mapping[Verdict, tuple[str, str]] = {  # tone and icon
+    "improved": ("good", "up"),
+    "regressed": ("bad", "down"),
+    "small": ("neutral", "minus"),
+    "noise": ("neutral", "minus"),
+    "few": ("neutral", "info"),
+    "same": ("neutral", "check"),
+    "unscored": ("neutral", "minus"),
+    "incomparable": ("neutral", "alert"),
+}
+VERDICT_TONES: Mapping[Kind, tuple[str, str]] = {
+    "better": ("good", "up"),
+    "worse": ("bad", "down"),
+    "not_better": ("neutral", "minus"),
+    "inconclusive": ("neutral", "info"),
+}
+STEPS = (  # the axis reaches at least to the first, so that tiny differences look tiny
+    0.05,
+    0.1,
+    0.2,
+    0.25,
+    0.5,
+    1.0,
+)
+
+SHOWN = {  # filter of the questions -> its title
+    "moved": gettext_lazy("Changed"),
+    "worse": gettext_lazy("Worse"),
+    "better": gettext_lazy("Better"),
+    "lost": gettext_lazy("Newly failed"),
+    "won": gettext_lazy("Newly passed"),
+    "all": gettext_lazy("All"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LetteredRun:
+    """A run of the comparison with its letter; A is the base."""
+
+    letter: str
+    run: EvaluationRun
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """An interval on an axis that has zero in its middle: places in percent of its width. dot: the mean."""
+
+    low: float
+    high: float
+    dot: float
+
+    @property
+    def width(self) -> float:
+        return self.high - self.low
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRow:
+    """A measure against the base, ready to be drawn. bar: None where nothing can be compared."""
+
+    change: MeasureChange
+    tone: str
+    icon: str
+    word: str
+    bar: Bar | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One measure of one run in the matrix. row: None for the base. best: no run has a better mean."""
+
+    letter: str
+    mean: Mean | None
+    row: ChangeRow | None
+    best: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixRow:
+    name: str
+    title: str
+    cells: tuple[Cell, ...]
+
+
+def letter_runs(comparison: Comparison) -> list[LetteredRun]:
+    return [LetteredRun(letter, run) for letter, run in zip(LETTERS, comparison.runs, strict=False)]
+
+
+def reach_of(changes: Sequence[MeasureChange]) -> float:
+    """How far the axis reaches on either side of zero: the first round number that holds every interval."""
+    known = [change.difference for change in changes if change.difference is not None]
+    furthest = max((abs(end) for each in known for end in (each.low, each.high)), default=0.0)
+    return next((step for step in STEPS if step >= furthest - 1e-9), furthest)
+
+
+def show_changes(against: RunDifference) -> list[ChangeRow]:
+    reach = reach_of(against.changes)
+    return [show_change(change, reach) for change in against.changes]
+
+
+@dataclass(frozen=True, slots=True)
+class DecisiveRow:
+    """The primary metric or a guardrail as the page shows it. role: which of them it is."""
+
+    role: str
+    finding: Finding
+    state: str
+    tone: str
+
+
+@dataclass(frozen=True, slots=True)
+class ShownVerdict:
+    """sentence: without its first word, which is `word`."""
+
+    word: str
+    sentence: str
+    tone: str
+    icon: str
+    looks: int
+    p: float | None
+    rows: tuple[DecisiveRow, ...]
+
+
+def show_verdict(verdict: RunVerdict) -> ShownVerdict:
+    tone, icon = VERDICT_TONES[verdict.kind]
+    primary = verdict.decisive.primary
+    word = gettext(verdict.word)
+    rows = [DecisiveRow(gettext("Primary"), primary, word, tone)] if primary else []
+    for finding in verdict.decisive.guardrails:
+        is_broken = finding in verdict.broken
+        is_doubtful = finding in verdict.doubtful
+        state = (
+            gettext("Dropped") if is_broken else gettext("May have dropped") if is_doubtful else gettext("Within limit")
+        )
+        rows.append(DecisiveRow(gettext("Guardrail"), finding, state, "bad" if is_broken else "neutral"))
+    sentence = verdict.sentence.removeprefix(f"{verdict.word}: ")
+    return ShownVerdict(word, sentence, tone, icon, verdict.looks, verdict.p, tuple(rows))
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """Texts; "" of difference where nothing was recorded."""
+
+    title: str
+    base: str = ""
+    other: str = ""
+    difference: str = ""
+    interval: str = ""
+
+
+def show_usage(changes: Sequence[UsageChange]) -> list[UsageRow]:
+    return [_usage_row(change) for change in changes]
+
+
+def _usage_row(change: UsageChange) -> UsageRow:
+    difference = change.difference
+    if difference is None:
+        return UsageRow(change.title)
+    before, after = (_amount(change.unit, value) for value in (change.base, change.other))
+    mean, low, high = (
+        _signed_amount(change.unit, value) for value in (difference.mean, difference.low, difference.high)
+    )
+    return UsageRow(change.title, before, after, mean, f"{low} to {high}")
+
+
+def _amount(unit: Unit, value: float | None) -> str:
+    if value is None:
+        return "–"
+    return dollars(value) if unit == "usd" else f"{value:,.0f} {unit}"
+
+
+def _signed_amount(unit: Unit, value: float) -> str:
+    """With its sign, which what shows as nothing has not."""
+    amount = _amount(unit, abs(value))
+    return amount if amount == _amount(unit, 0.0) else ("\N{MINUS SIGN}" if value < 0 else "+") + amount
+
+
+def show_change(change: MeasureChange, reach: float) -> ChangeRow:
+    tone, icon = TONES[change.verdict]
+    return ChangeRow(change, tone, icon, gettext(WORDS[change.verdict]), _bar(change, reach))
+
+
+def _bar(change: MeasureChange, reach: float) -> Bar | None:
+    if change.difference is None:
+        return None
+    low, high, dot = (
+        round(50 + 50 * value / reach, 2)
+        for value in (change.difference.low, change.difference.high, change.difference.mean)
+    )
+    return Bar(low, high, dot)
+
+
+def show_matrix(comparison: Comparison) -> list[MatrixRow]:
+    """Measures by runs. The best of a row is marked only where that is more than noise."""
+    reach = reach_of([change for item in comparison.others for change in item.changes])
+    rows = []
+    by_name = [{change.name: change for change in item.changes} for item in comparison.others]
+    for name in comparison.measures:
+        changes = [known.get(name) or _unscored(name) for known in by_name]
+        means = [changes[0].base, *(change.other for change in changes)]
+        best = _best(means, changes)
+        cells = [
+            Cell(letter, value if value.total else None, row, number == best)
+            for number, (letter, value, row) in enumerate(
+                zip(LETTERS, means, [None, *(show_change(change, reach) for change in changes)], strict=False)
+            )
+        ]
+        rows.append(MatrixRow(name, changes[0].title, tuple(cells)))
+    return rows
+
+
+def _unscored(name: str) -> MeasureChange:
+    """Of a measure that neither the base nor the run has."""
+    measure, none = measure_of(name), Mean(None, 0, 0, 0)
+    return MeasureChange(name, measure.title, measure.higher_is_better, none, none, None, "unscored")
+
+
+def _best(means: Sequence[Mean], changes: Sequence[MeasureChange]) -> int | None:
+    """The place of the best mean, the base's being 0: where it beats the base, or is the base's and beats another."""
+    sign = 1 if changes[0].higher_is_better else -1
+    known = [(sign * value.value, -index) for index, value in enumerate(means) if value.value is not None]
+    index = -max(known)[1] if known else 0
+    verdicts = [change.verdict for change in changes]
+    beats = "regressed" in verdicts if index == 0 else verdicts[index - 1] == "improved"
+    return index if beats else None
+
+
+def choose_questions(
+    against: RunDifference, *, shown: str, measure: str = "", category: str = ""
+) -> tuple[list[QuestionChange], dict[str, int]]:
+    """The questions that a filter leaves, the worst first, and how many each filter would leave.
+
+    measure: what "worse" and "better" speak of and what the order follows; "" for any measure. Questions without a
+    pair of it come last and are neither.
+    """
+    rows = [item for item in against.questions if not category or item.category == category]
+    if measure:
+        rows = sorted(
+            rows, key=lambda item: (item.gain_in(measure) is None, item.gain_in(measure) or 0.0, item.position)
+        )
+    chosen = {key: [item for item in rows if keeps(item, key, measure)] for key in SHOWN}
+    return chosen[shown], {key: len(questions) for key, questions in chosen.items()}
+
+
+def keeps(item: QuestionChange, key: str, measure: str = "") -> bool:
+    """Whether the filter leaves the question. measure: as in `choose_questions`."""
+    worse, better = item.is_worse, item.is_better
+    if measure:
+        gain = item.gain_in(measure) or 0.0
+        worse, better = gain < 0 or item.broke, gain > 0
+    return {
+        "moved": worse or better,
+        "worse": worse,
+        "better": better,
+        "lost": worse and item.lost,
+        "won": item.won,
+        "all": True,
+    }[key]
+
 
 QUESTIONS = ListKind("questions", gettext_lazy("question,questions"), per_page=25, anchor="#questions")
 RUNS_OFFERED = 60
@@ -49,10 +323,10 @@ def compare(request: PageRequest) -> HttpResponse:
         return _choose(request, base, others, error)
     against = _chosen_against(comparison, request.GET.get("against", ""))
     context = _context(request.GET, comparison, against) | _figures(request.GET, comparison, against)
-    rows, counts = presenters.choose_questions(
+    rows, counts = choose_questions(
         against, shown=context["show"], measure=context["measure"], category=context["category"]
     )
-    shown = [("" if key == "moved" else key, title, counts[key]) for key, title in presenters.SHOWN.items()]
+    shown = [("" if key == "moved" else key, title, counts[key]) for key, title in SHOWN.items()]
     filters = [
         Filter("show", gettext("Show"), shown, usual="moved"),
         Filter("measure", gettext("Metric"), [(change.name, change.title) for change in context["measures"]]),
@@ -72,14 +346,12 @@ def question(request: PageRequest, position: int) -> HttpResponse:
     try:
         comparison = compare_runs(base, others)
         against = _chosen_against(comparison, request.GET.get("against", ""))
-        letter = presenters.LETTERS[1 + list(comparison.others).index(against)]
+        letter = LETTERS[1 + list(comparison.others).index(against)]
         seen = compare_question(base, against.run, position, f"A{letter}")
     except ServiceError as error:
         return _choose(request, base, others, error)
     context = _context(request.GET, comparison, against) | {"seen": seen, "position": position}
-    rows, _ = presenters.choose_questions(
-        against, shown=context["show"], measure=context["measure"], category=context["category"]
-    )
+    rows, _ = choose_questions(against, shown=context["show"], measure=context["measure"], category=context["category"])
     context["previous"], context["next"] = neighbours([item.position for item in rows], position)
     context["change"] = next((item for item in against.questions if item.position == position), None)
     kept = request.GET.copy()
@@ -93,7 +365,7 @@ def question(request: PageRequest, position: int) -> HttpResponse:
 def _context(query: QueryDict, comparison: Comparison, against: RunDifference) -> dict[str, Any]:
     measure, category, show = query.get("measure", ""), query.get("category", ""), query.get("show", "")
     categories = sorted({item.category for item in against.questions})
-    lettered = presenters.letter_runs(comparison)
+    lettered = letter_runs(comparison)
     return {
         "comparison": comparison,
         "runs": lettered,
@@ -102,20 +374,20 @@ def _context(query: QueryDict, comparison: Comparison, against: RunDifference) -
         "measure": measure if measure in comparison.measures else "",
         "categories": categories,
         "category": category if category in categories else "",
-        "show": show if show in presenters.SHOWN else "moved",
+        "show": show if show in SHOWN else "moved",
         "unfinished": [each for each in lettered if each.run.is_active],
     }
 
 
 def _figures(query: QueryDict, comparison: Comparison, against: RunDifference) -> dict[str, Any]:
     return {
-        "verdict": presenters.show_verdict(against.verdict),
-        "usage": presenters.show_usage(against.usage),
+        "verdict": show_verdict(against.verdict),
+        "usage": show_usage(against.usage),
         "open_metrics": bool(query.get("metrics")),
         "one_threshold": all(run.thresholds == comparison.base.thresholds for run in comparison.runs),
-        "changes": presenters.show_changes(against),
-        "reach": presenters.reach_of(against.changes),
-        "matrix": presenters.show_matrix(comparison) if len(comparison.others) > 1 else None,
+        "changes": show_changes(against),
+        "reach": reach_of(against.changes),
+        "matrix": show_matrix(comparison) if len(comparison.others) > 1 else None,
         "measures": [change for change in against.changes if not change.reason],
     }
 

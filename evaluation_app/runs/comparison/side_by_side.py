@@ -13,10 +13,9 @@ from evaluation_app.measures.catalogue import Measure, measure_of, order_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import SAME
 from evaluation_app.models import EvaluationItem, EvaluationRun
-from evaluation_app.runs.comparison.changes import Yardsticks
-from evaluation_app.runs.comparison.run_comparison import check_comparable
-from evaluation_app.runs.comparison.usage import query_times
-from evaluation_app.runs.figures import first_names
+from evaluation_app.runs.comparison.changes import Yardsticks, query_times
+from evaluation_app.runs.comparison.stored_comparisons import check_comparable
+from evaluation_app.runs.summaries import first_names
 from ragd.insight.ranking_comparison import rank_moves
 from retrieval_app.answers.answer_html import strip_marks
 from retrieval_app.playground.ranking import RankLine, join_ranks

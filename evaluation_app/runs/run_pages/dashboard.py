@@ -18,9 +18,7 @@ from evaluation_app.charts.score_charts import Distribution, Trend, TrendPoint, 
 from evaluation_app.golden.sets import listed_sets, set_named
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.runs.figures import GROUPS, Figure, coverage_of, make_figure, means_of, overview_names, run_figures
 from evaluation_app.runs.requests import Serving, reweighted_run, serving_runs, servings
-from evaluation_app.runs.run_pages.item_rows import ItemRow, compare_rows, items_address, read_rows
 from evaluation_app.runs.run_pages.run_page import (
     card_measures,
     comparison_address,
@@ -29,7 +27,24 @@ from evaluation_app.runs.run_pages.run_page import (
     mode_context,
     read_cards,
 )
-from evaluation_app.runs.run_pages.runs_page import SINGLE_PURPOSES, columns_of, run_rows
+from evaluation_app.runs.run_pages.runs_page import (
+    SINGLE_PURPOSES,
+    ItemRow,
+    columns_of,
+    compare_rows,
+    items_address,
+    read_rows,
+    run_rows,
+)
+from evaluation_app.runs.summaries import (
+    GROUPS,
+    Figure,
+    coverage_of,
+    make_figure,
+    means_of,
+    overview_names,
+    run_figures,
+)
 from evaluation_app.scoring.modes import Bands, bands_for
 from ragd.errors import InvalidInput
 

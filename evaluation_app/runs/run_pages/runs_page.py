@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 from urllib.parse import urlencode
+from uuid import UUID
 
 from django import forms
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.http import HttpResponse
+from django.http import HttpResponse, QueryDict
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
@@ -19,7 +22,7 @@ from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.audit import services
 from collections_app.documents.bulk_changes import BulkChange, change_documents
 from collections_app.errors import ServiceError
-from collections_app.http.lists import Filter, ListKind, list_page
+from collections_app.http.lists import Entry, Filter, FilterValues, ListKind, list_page, read_amount, read_filters
 from collections_app.http.page_requests import (
     Acts,
     PageRequest,
@@ -30,15 +33,29 @@ from collections_app.http.page_requests import (
     tell,
 )
 from collections_app.models import Collection, Document
-from evaluation_app.experiments.starting import try_fix
+from evaluation_app.experiments.services import try_fix
 from evaluation_app.failures.views import decide_card
-from evaluation_app.measures.catalogue import measure_of
-from evaluation_app.models import EvaluationRun, GoldenSet
-from evaluation_app.runs.figures import Figure, coverage_of, first_names, make_figure, means_of, run_figures
+from evaluation_app.measures.catalogue import measure_of, order_of
+from evaluation_app.measures.scores import StoredScores
+from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.runs.lifecycle import RunRequest, cancel_run, delete_run, resume_run, retry_failed, start_run
+from evaluation_app.runs.reports import BETTER, RESULTS, TONES, WORSE, Result, change_between, result_of
 from evaluation_app.runs.requests import clear_baseline, make_baseline
-from evaluation_app.scoring.modes import Bands, bands_for
-from evaluation_app.scoring.run_settings import JUDGES, RunSettings
+from evaluation_app.runs.runner import has_failed
+from evaluation_app.runs.summaries import (
+    Figure,
+    Line,
+    Miss,
+    coverage_of,
+    first_names,
+    make_figure,
+    means_of,
+    question_misses,
+    run_figures,
+    summarize,
+)
+from evaluation_app.scoring.judge_selection import JUDGES, RunSettings
+from evaluation_app.scoring.modes import Bands, bands_for, failures, mode_title, stored_table, thresholds_for
 from ragd.identity import can_be_stored
 from ragd.types import RetrievePlan
 
@@ -240,3 +257,307 @@ def disable_and_run(run: EvaluationRun, document: Document, *, actor: services.A
         ),
         actor=actor,
     )
+
+
+LIGHT = (
+    "position", "question_text", "category", "weight", "outcome", "scores", "golden__thresholds", "modes", "took_ms",
+    "error", "query_run", "details__estimates",
+)  # fmt: skip
+WORST = "worst"
+OWN_SORTS = (WORST, "position", "question", "category", "outcome", "took")
+PASSED, MISSED, UNJUDGED = "passed", "missed", "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRow:
+    """misses: the thresholds that the question does not reach; None where no threshold speaks of it.
+
+    thresholds: the question's own. estimates: measure -> {"value", "low", "high"} as the judge estimates it. change:
+    worse or better than in the run that this one is held against.
+    """
+
+    position: int
+    question: str
+    category: str
+    weight: float
+    outcome: str
+    scores: StoredScores
+    modes: tuple[str, ...]
+    misses: tuple[Miss, ...] | None
+    took_ms: float
+    error: str
+    thresholds: Mapping[str, float]
+    query_run: UUID | None
+    estimates: Mapping[str, Mapping[str, float]]
+    result: Result
+    change: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """passed, missed, or none where no threshold speaks of it."""
+        return UNJUDGED if self.misses is None else MISSED if self.misses else PASSED
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """The modes that fail the question, without its diagnostics."""
+        return failures(self.modes)
+
+    @property
+    def badness(self) -> tuple[int, float, int]:
+        """Sort key, the worst first: by colour, then the least correct, then those in most failure modes."""
+        return TONES.index(self.result.tone), self.value("correctness") or 0.0, -len(self.failures)
+
+    def value(self, measure: str) -> float | None:
+        return self.scores.value(measure)
+
+
+@dataclass(slots=True)
+class _VerdictInput:
+    """What a verdict reads of an item."""
+
+    outcome: str
+    scores: Any
+    golden: Any
+
+
+def read_rows(run: EvaluationRun) -> list[ItemRow]:
+    """Every question that is done, by position, without its context: one query."""
+    bands = thresholds_for(run.golden_set)
+    return [_row(values, run.thresholds, bands) for values in run.items.order_by("position").values(*LIGHT)]
+
+
+def row_of(item: EvaluationItem) -> ItemRow:
+    values = {name: getattr(item, name) for name in LIGHT if "__" not in name}
+    values["details__estimates"] = item.details.get("estimates")
+    values["golden__thresholds"] = item.golden.get("thresholds")
+    return _row(values, item.run.thresholds, thresholds_for(item.run.golden_set))
+
+
+def _row(values: Mapping[str, Any], thresholds: Mapping[str, float], bands: Bands) -> ItemRow:
+    judged = _VerdictInput(values["outcome"], values["scores"], {"thresholds": values["golden__thresholds"]})
+    misses = question_misses(judged, thresholds)
+    scores = StoredScores(values["scores"])
+    return ItemRow(
+        position=values["position"],
+        question=values["question_text"],
+        category=values["category"],
+        weight=values["weight"],
+        outcome=values["outcome"],
+        scores=scores,
+        modes=tuple(values["modes"]),
+        misses=None if misses is None else tuple(misses),
+        took_ms=values["took_ms"],
+        error=values["error"],
+        thresholds=values["golden__thresholds"] or {},
+        query_run=values["query_run"],
+        estimates=values["details__estimates"] or {},
+        result=result_of(values["outcome"], scores.value("correctness"), values["modes"], bands),
+    )
+
+
+def base_of(run: EvaluationRun) -> EvaluationRun | None:
+    """The run that it tries to better, else the baseline of its set; None for the baseline itself."""
+    if run.base_run is not None:
+        return run.base_run
+    baseline = run.golden_set.baseline if run.golden_set is not None else None
+    return None if baseline is None or baseline.pk == run.pk else baseline
+
+
+def compare_rows(rows: Sequence[ItemRow], base: EvaluationRun | None, run: EvaluationRun) -> list[ItemRow]:
+    """The rows with their change since the base; as they are without one, or with one of other questions."""
+    if base is None or base.set_digest != run.set_digest:
+        return list(rows)
+    before = {row.question: row.result for row in read_rows(base)}
+    return [replace(row, change=change_between(before.get(row.question), row.result)) for row in rows]
+
+
+def as_far_as_done(run: EvaluationRun, rows: Sequence[ItemRow]) -> EvaluationRun:
+    """A run that goes on with the counts and figures of these rows, unsaved; one that has ended as it is.
+
+    What a run stores of itself lags behind its items, so a page of both would disagree with itself.
+    """
+    if run.is_active:
+        lines = [_line(row) for row in rows]
+        settings = RunSettings.from_dict(run.settings)
+        run.summary = summarize(lines, settings, thresholds=run.thresholds, intervals=False, answerer=run.answerer)
+        run.done, run.failed = len(lines), sum(has_failed(line) for line in lines)
+    return run
+
+
+def _line(row: ItemRow) -> Line:
+    return Line(
+        scores=dict(row.scores.stored),
+        category=row.category,
+        weight=row.weight,
+        outcome=row.outcome,
+        modes=list(row.modes),
+        golden={"thresholds": row.thresholds},
+    )
+
+
+TONE_TITLES = {
+    "bad": gettext_lazy("Wrong or missing"),
+    "watch": gettext_lazy("Partly right"),
+    "good": gettext_lazy("Right"),
+}
+CHANGE_TITLES = {WORSE: gettext_lazy("worse than before"), BETTER: gettext_lazy("better than before")}
+CHIPS = ("outcome", "category", "mode", "measure", "sort", "verdict", "result", "change")
+FILTERS = ("text", "result", "change", "outcome", "verdict", "category", "mode", "measure", "score", "low", "high")
+
+
+def item_filters(rows: Sequence[ItemRow]) -> list[Filter]:
+    """The search, the order and the chips of a run's questions; each choice with how many have it."""
+    verdicts = {PASSED: gettext("Passed"), MISSED: gettext("Missed"), UNJUDGED: gettext("No thresholds")}
+    results = TONE_TITLES | {key: result.title for key, result in RESULTS.items()}
+    modes = {mode: mode_title(mode) for mode in (*stored_table().modes, *(mode for row in rows for mode in row.modes))}
+    measures = [(name, measure_of(name).title) for name in measures_in(rows)]
+    sorts = [("", gettext("Worst first")), ("position", gettext("As asked")), ("-took", gettext("Slowest first"))]
+    sorts += measures
+    others = [f"{sign}{name}" for name in (*OWN_SORTS, *dict(measures)) for sign in ("", "-")]
+    states = {
+        "scored": gettext("Scored"),
+        "unscored": gettext("Not scored"),
+        "unscorable": gettext("Unscorable"),
+        "error": gettext("Error"),
+    }
+    counted: dict[str, tuple[str, Mapping[str, Any], list[str]]] = {
+        "outcome": (gettext("Outcome"), dict(EvaluationItem.Outcome.choices), [row.outcome for row in rows]),
+        "category": (gettext("Category"), {row.category: row.category for row in rows}, [row.category for row in rows]),
+        "mode": (gettext("Failure mode or diagnostic"), modes, [mode for row in rows for mode in row.modes]),
+        "verdict": (gettext("Thresholds"), verdicts, [row.verdict for row in rows]),
+        "result": (gettext("Result"), results, [key for row in rows for key in (row.result.tone, row.result.key)]),
+        "change": (gettext("Change"), CHANGE_TITLES, [row.change for row in rows]),
+    }
+    chips = {name: Filter(name, label, _counted(labels, values)) for name, (label, labels, values) in counted.items()}
+    chips["sort"] = Filter(
+        "sort", gettext("Sort"), [*sorts, *((name, name, 0) for name in others if name not in dict(sorts))], usual=WORST
+    )
+    chips["measure"] = Filter("measure", gettext("Metric"), entries=(
+        Entry("measure", gettext("Metric"), choices=(("", gettext("All")), *measures)),
+        Entry("score", gettext("Score"), choices=(("", gettext("All")), *states.items())),
+        Entry("low", gettext("From"), read_amount, {"inputmode": "decimal"}, words="≥ {}"),
+        Entry("high", gettext("Below"), read_amount, {"inputmode": "decimal"}, words="< {}"),
+    ))  # fmt: skip
+    return [Filter("text", gettext("Search"), free=True), *(chips[name] for name in CHIPS)]
+
+
+def measures_in(rows: Iterable[ItemRow]) -> list[str]:
+    """Those that have a score, in their order."""
+    return sorted({name for row in rows for name in row.scores}, key=order_of)
+
+
+def _counted(labels: Mapping[str, Any], values: Iterable[str]) -> list[tuple[str, Any, int]]:
+    """(value, label, how many), most frequent first."""
+    counts = Counter(values)
+    rows = [(value, label, counts[value]) for value, label in labels.items() if value]
+    return sorted(rows, key=lambda row: -row[2])
+
+
+@dataclass(frozen=True)
+class ItemList:
+    """The rows of a run that a filter lets through, in its order. stated: with what was wrong in the address."""
+
+    run: EvaluationRun
+    everything: Sequence[ItemRow]
+    stated: FilterValues
+
+    @classmethod
+    def read(cls, run: EvaluationRun, query: QueryDict, base: EvaluationRun | None = None) -> ItemList:
+        """base: the run that changes are told against."""
+        rows = compare_rows(read_rows(run), base, run)
+        return cls(run, rows, read_filters(query, item_filters(rows)))
+
+    @property
+    def filters(self) -> Mapping[str, Any]:
+        return self.stated.values
+
+    @property
+    def sort(self) -> str:
+        return self.filters["sort"] or WORST
+
+    @cached_property
+    def rows(self) -> list[ItemRow]:
+        """By the chosen column, ties by position; what has no value there comes last either way."""
+        return _sorted([row for row in self.everything if self._passes(row)], self.sort)
+
+    @property
+    def is_filtered(self) -> bool:
+        return bool(self.stated.texts.keys() - {"sort"})
+
+    @property
+    def query(self) -> str:
+        """ "?mode=noise&sort=-took" of what differs from the whole list, the worst first; "" for that."""
+        return f"?{urlencode(self.stated.texts)}" if self.stated.texts else ""
+
+    def beside(self, position: int) -> tuple[ItemRow | None, ItemRow | None, int | None]:
+        """(the one before, the one after, its place from 1) in the list; by position for one that is not in it."""
+        positions = [row.position for row in self.rows]
+        if position in positions:
+            index = positions.index(position)
+            before = self.rows[index - 1] if index else None
+            after = self.rows[index + 1] if index + 1 < len(self.rows) else None
+            return before, after, index + 1
+        earlier = [row for row in self.rows if row.position < position]
+        later = [row for row in self.rows if row.position > position]
+        return (
+            max(earlier, key=lambda row: row.position, default=None),
+            min(later, key=lambda row: row.position, default=None),
+            None,
+        )
+
+    def _passes(self, row: ItemRow) -> bool:
+        requested = self.filters
+        text = (requested["text"] or "").casefold()
+        return (
+            (not text or text in row.question.casefold())
+            and requested["outcome"] in (None, "", row.outcome)
+            and requested["verdict"] in (None, "", row.verdict)
+            and requested["result"] in (None, "", row.result.tone, row.result.key)
+            and requested["change"] in (None, "", row.change)
+            and requested["category"] in (None, "", row.category)
+            and (not requested["mode"] or requested["mode"] in row.modes)
+            and (not requested["measure"] or self._score_passes(row))
+        )
+
+    def _score_passes(self, row: ItemRow) -> bool:
+        """With a measure: its state and, of what is scored, its value; high is included where it is 1."""
+        score = row.scores.get(self.filters["measure"])
+        if score is None:
+            return False
+        state, low, high = self.filters["score"], self.filters["low"], self.filters["high"]
+        if state and not (score.state == state or (state == "unscored" and not score.is_scored)):
+            return False
+        if low is None and high is None:
+            return True
+        if score.value is None:
+            return False
+        value = score.value + 1e-9  # as the bars of a distribution count: see `score_charts.draw_distribution`
+        return (low is None or value >= low) and (high is None or value < high or high >= 1)
+
+
+def _sorted(rows: list[ItemRow], sort: str) -> list[ItemRow]:
+    key = sort.removeprefix("-")
+    ordered = sorted(rows, key=lambda row: row.position)
+    known = [row for row in ordered if _sort_value(row, key) is not None]
+    unknown = [row for row in ordered if _sort_value(row, key) is None]
+    return [*sorted(known, key=lambda row: _sort_value(row, key), reverse=sort.startswith("-")), *unknown]
+
+
+def _sort_value(row: ItemRow, key: str) -> Any:
+    own = {
+        WORST: row.badness,
+        "position": row.position,
+        "question": row.question.casefold(),
+        "category": row.category,
+        "outcome": row.outcome,
+        "took": row.took_ms,
+    }
+    return own[key] if key in own else row.value(key)
+
+
+def items_address(run: EvaluationRun, **requested: Any) -> str:
+    """The run's page, with the questions of this filter in view. Unknown filters are a mistake: KeyError."""
+    selected = {name: value for name, value in requested.items() if value not in (None, "")}
+    if strange := set(selected) - {*FILTERS, "sort"}:
+        raise KeyError(f"unknown filter: {', '.join(sorted(strange))}")
+    return f"{reverse('evaluation:evaluation-run', args=[run.pk])}?{urlencode(selected)}#questions"

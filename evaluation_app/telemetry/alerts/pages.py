@@ -27,11 +27,14 @@ from collections_app.http.page_requests import (
 from collections_app.jobs.operations import retry_operation
 from collections_app.models import Collection
 from evaluation_app.models import Alert, AlertRule, Webhook
-from evaluation_app.telemetry.alerts.evaluation import add_rule, change_rule, delete_rule
-from evaluation_app.telemetry.alerts.rules import KINDS, Kind
-from evaluation_app.telemetry.alerts.webhooks import (
+from evaluation_app.telemetry.alerts.rules import (
+    KINDS,
     NAME_MAX_CHARS,
+    Kind,
     WebhookValues,
+    add_rule,
+    change_rule,
+    delete_rule,
     delete_webhook,
     deliveries,
     rotate_key,

@@ -29,10 +29,10 @@ from evaluation_app.telemetry.evidence.report import (
     USUAL,
     EvidenceReport,
     FieldEvidence,
+    Range,
     build_report,
     kept_report,
 )
-from evaluation_app.telemetry.evidence.tallies import Range
 from ragd.errors import InvalidInput, RagdError
 
 State = Literal["complete", "partly", "missing", "idle"]

@@ -29,9 +29,8 @@ from evaluation_app.telemetry.explorer.span_links import (
     span_address,
     span_href,
 )
-from evaluation_app.telemetry.search.conditions import OFFERED, PREFIX, WRITTEN
 from evaluation_app.telemetry.search.filters import ALL
-from evaluation_app.telemetry.search.language import complete
+from evaluation_app.telemetry.search.language import OFFERED, PREFIX, WRITTEN, complete
 from evaluation_app.telemetry.search.search import (  # fmt: skip
     Facets,
     SpanFilter,

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
 
-from evaluation_app.telemetry.evidence.controls import controls_of_row
+from evaluation_app.telemetry.evidence.report import controls_of_row
 from evaluation_app.telemetry.exports.records import RunContext, SpanRecord, context_key, read_contexts
 from ragd import telemetry
 from ragd.conventions import TABLES

@@ -1,4 +1,15 @@
-"""Figures of all spans of a period: how long each stage takes, what fails, what models read, write and cost, by what.
+"""Figures of all spans of a period, summed up by hour and day, and what the models in use cost.
+
+The worker rolls up hours that are over. Whoever reads takes the hours after the last of them from the spans themselves
+(`figures.py`), so that figures are never behind, only slower while no worker runs. What is rolled up outlives its
+spans.
+
+An hour is added up once for every set of what is told apart: of all spans of a type, of each collection, of each key,
+of each collection and key, and for model calls the same by model. A page reads the one set that it shows. Environments
+are always kept apart; whoever wants all of them adds them up.
+
+Durations are kept as counts per bucket. Bucket b holds durations from BASE ** b to BASE ** (b + 1) milliseconds and
+stands for their geometric middle, so a percentile is within 4.9 % of the span that it names.
 
 A period is a named one up to now, or a range from one time to another.
 """
@@ -6,30 +17,139 @@ A period is a named one up to now, or a range from one time to another.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
-from django.db import connection
+from django.contrib.auth.models import AnonymousUser, User
+from django.db import connection, transaction
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
+from collections_app.advisory_locks import LockSpace, try_lock, whole
+from collections_app.domain.rows import read_statements
+from collections_app.endpoints.endpoints import chat_endpoint
+from collections_app.endpoints.prices import entered, find_cost, table_version
+from collections_app.index.stores import embedder_for
+from collections_app.models import Collection, ModelPrice
+from evaluation_app.models import Span, SpanRollup
 from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE, STAGE_WORDS
-from evaluation_app.telemetry.overview.rollups import (  # fmt: skip
-    BUCKET_SQL,
-    KEEP_DAYS,
-    MODEL_TYPES,
-    lower_edge,
-    percentile,
-    rolled_until,
-    summed_over,
-)
+from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.telemetry import PRODUCTION
 
+BASE = 1.1
+ERROR_SHARE = math.sqrt(BASE) - 1
+LOWEST_MS = 0.001
+SETTLE = timedelta(minutes=5)  # spans of the last batches of an hour may come so long after it
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+RECENT = timedelta(hours=26)
+KEEP_DAYS = 62
+
+# what a set adds up over: the sum of these, as GROUPING(collection, model, api_key) gives it
+SUMMED = {"collection": 4, "model": 2, "api_key": 1}
+OVER_ALL = sum(SUMMED.values())
+MODEL_TYPES = ("gen_ai.inference", "gen_ai.embeddings")  # the spans of model calls
+
+BUCKET_SQL = f"floor(ln(greatest(duration_ms, {LOWEST_MS})) / ln({BASE}))::smallint"
+
+SQL = read_statements(__file__, bucket=BUCKET_SQL)
+
+
+def roll_up(*, everything: bool = False) -> int:
+    """Roll up the hours that are over and hold spans that are not counted yet; returns how many hours. Then the days.
+
+    Those of the last 26 hours; everything: of all time, for spans that ended long after they began or were brought
+    in from elsewhere. Each hour is a transaction of its own, the oldest first, so that none before the newest one is
+    left out; so is each day. Does nothing while another process does it.
+    """
+    before = (timezone.now() - SETTLE).astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    until = rolled_until()
+    since = _first_hour() if everything or until is None else min(before - RECENT, until)
+    if since is None or since >= before:
+        return 0
+    hours = _moments(SQL["stale hours"], since, before)
+    for count, hour in enumerate(hours):
+        values = {"hour": hour, "over_all": OVER_ALL, "model": SUMMED["model"], "model_types": list(MODEL_TYPES)}
+        if not _replace(SQL["forget hour"], SQL["roll hour"], values):
+            return count
+    for day in _moments(SQL["stale days"], since.replace(hour=0), before.replace(hour=0)):
+        if not _replace(SQL["forget day"], SQL["roll day"], {"day": day}):
+            break
+    return len(hours)
+
+
+def _first_hour() -> datetime | None:
+    with connection.cursor() as cursor:
+        cursor.execute(SQL["oldest span"])
+        oldest: datetime | None = cursor.fetchone()[0]
+    return oldest and oldest.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+
+
+def _moments(statement: str, since: datetime, before: datetime) -> list[datetime]:
+    with connection.cursor() as cursor:
+        cursor.execute(statement, {"since": since, "before": before, "over_all": OVER_ALL})
+        return [moment for (moment,) in cursor.fetchall()]
+
+
+def _replace(forget: str, roll: str, values: Mapping[str, Any]) -> bool:
+    """Whether it was this process that did it."""
+    with transaction.atomic(), connection.cursor() as cursor:
+        if not try_lock(whole(LockSpace.SPAN_ROLLUP)):
+            return False
+        cursor.execute(forget, values)
+        cursor.execute(roll, values)
+    return True
+
+
+def rolled_until(hours: int = 1) -> datetime | None:
+    """What began before this moment is in the rollups of 1 or 24 hours, but what came late; None: nothing is."""
+    newest = SpanRollup.objects.filter(summed_over=OVER_ALL, hours=hours).order_by("-hour")
+    began = newest.values_list("hour", flat=True).first()
+    return began and began + hours * HOUR
+
+
+def forget_old_rollups() -> int:
+    """Delete what is older than 62 days, twice the longest period of the overview; returns how many rows."""
+    return SpanRollup.objects.filter(hour__lt=timezone.now() - KEEP_DAYS * DAY).delete()[0]
+
+
+def summed_over(told_apart: Iterable[str]) -> int:
+    """The set that tells apart by these columns alone."""
+    return OVER_ALL - sum(SUMMED[column] for column in set(told_apart))
+
+
+def percentile(buckets: Mapping[int, int], share: float) -> float | None:
+    """The duration in ms that `share` of the spans do not exceed, by the nearest rank, within ERROR_SHARE of it.
+
+    buckets: how many spans by bucket, in any order. None without spans.
+    """
+    total = sum(buckets.values())
+    if not total:
+        return None
+    rank, seen = max(1, math.ceil(share * total - 1e-9)), 0
+    for bucket in sorted(buckets):
+        seen += buckets[bucket]
+        if seen >= rank:
+            return float(BASE ** (bucket + 0.5))
+    raise AssertionError("the counts add up to their sum")
+
+
+def lower_edge(buckets: Mapping[int, int], count: int) -> float:
+    """A duration in ms that at least `count` spans reach, as high as the buckets can tell; 0 for all of them."""
+    seen = 0
+    for bucket in sorted(buckets, reverse=True):
+        seen += buckets[bucket]
+        if seen >= count:
+            return float(BASE**bucket)
+    return 0.0
+
+
 EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -358,3 +478,122 @@ def _rows(statement: str, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     with connection.cursor() as cursor:
         cursor.execute(statement, values)
         return list(cursor.fetchall())
+
+
+PERIOD = "30d"
+SAMPLE = 1000  # tokens: a price that grows with the number of tokens is shown as it begins
+
+Use = tuple[str, str, str]  # (operation, provider, model)
+
+
+@dataclass(frozen=True, slots=True)
+class PricedModel:
+    """input, output: US dollars per million tokens, None where nobody prices them. is_tiered: more tokens cost more.
+
+    source: "table", "override", "" for none. calls, spent_usd, tokens: in the period, as the overview counts them.
+    system: "" where no span names it.
+    """
+
+    operation: str
+    system: str
+    model: str
+    calls: int
+    spent_usd: float
+    unpriced_calls: int
+    is_configured: bool
+    tokens: int = 0
+    source: str = ""
+    input: float | None = None
+    output: float | None = None
+    is_tiered: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        return telemetry.is_local(self.system)
+
+    @property
+    def was_paid(self) -> bool:
+        """Whether any call of it had a price."""
+        return not self.is_local and self.calls > self.unpriced_calls
+
+    @property
+    def calls_href(self) -> str:
+        """The spans of its calls that are still kept."""
+        address = reverse("evaluation:activity", args=["spans"])
+        return f"{address}?{urlencode({'type': self.operation, 'model': self.model})}"
+
+    @property
+    def enter_href(self) -> str:
+        """The form that enters a price for it."""
+        query = urlencode({"system": self.system, "model": self.model})
+        return f"{reverse('admin:collections_app_modelprice_add')}?{query}"
+
+
+def priced_models() -> list[PricedModel]:
+    """The configured models and those that were called in the period, by provider, model, operation.
+
+    Raises DatabaseError.
+    """
+    entered.read()
+    configured = set(_configured())
+    rows = {row.name: row for row in consumption(FigureFilter(period_until(PERIOD)), "model") if row.name}
+    uses = configured | _recent_uses(rows.keys() - {model for _, _, model in configured})
+    unused = Consumption("", [], [], [])
+    return [
+        _priced(use, rows.get(use[2], unused), use in configured)
+        for use in sorted(uses, key=lambda use: (use[1], use[2], use[0]))
+    ]
+
+
+def _recent_uses(models: Iterable[str]) -> set[Use]:
+    """Operation and provider of the newest call of each model."""
+    spans = Span.objects.filter(type__in=MODEL_TYPES, model__in=list(models)).order_by("model", "-started_at")
+    return {
+        (
+            str(attributes.get(telemetry.OPERATION_NAME, "")),
+            str(attributes.get(telemetry.PROVIDER_NAME, "")),
+            model,
+        )
+        for model, attributes in spans.distinct("model").values_list("model", "attributes")
+    }
+
+
+def _configured() -> Iterable[Use]:
+    models = Collection.objects.live().order_by().values_list("embed_model", "embed_dims").distinct()
+    for model, dims in models:
+        yield telemetry.EMBEDDINGS, embedder_for(model, dims).system, model
+    answering = chat_endpoint()
+    if answering is not None:
+        yield telemetry.CHAT, telemetry.provider_of(urlsplit(answering.address).hostname), answering.model
+
+
+def _priced(use: Use, calls: Consumption, is_configured: bool) -> PricedModel:
+    operation, system, model = use
+    unpriced = 0 if telemetry.is_local(system) else calls.calls - calls.priced
+    tokens = calls.input_tokens + calls.output_tokens
+    base = (operation, system, model, calls.calls, calls.cost_usd or 0.0, unpriced, is_configured, tokens)
+    writes = SAMPLE if operation == telemetry.CHAT else 0
+    cost = find_cost(system, model, SAMPLE, writes, 0)
+    if cost is None:
+        return PricedModel(*base)
+    million = 1_000_000 / SAMPLE
+    return PricedModel(
+        *base,
+        source=cost.source,
+        input=cost.input * million,
+        output=cost.output * million if writes else None,
+        is_tiered=cost.input_per_million is None,
+    )
+
+
+def describe_prices(user: User | AnonymousUser) -> dict[str, Any]:
+    """What the prices below the models show, to this reader."""
+    rows = priced_models()
+    return {
+        "models": rows,
+        "entered": list(ModelPrice.objects.all()),
+        "table": table_version(),
+        "spent": sum(row.spent_usd for row in rows),
+        "unpriced": sum(row.unpriced_calls for row in rows),
+        "may_enter": user.has_perm("collections_app.add_modelprice"),
+    }

@@ -27,6 +27,7 @@ from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE, explorer
 from evaluation_app.telemetry.overview import figures as overview
 from evaluation_app.telemetry.overview.figures import (
     DIMENSIONS,
+    MODEL_TYPES,
     PERIODS,
     USUAL_PERIOD,
     Consumption,
@@ -38,7 +39,6 @@ from evaluation_app.telemetry.overview.figures import (
     period_until,
     stage_figures,
 )
-from evaluation_app.telemetry.overview.rollups import MODEL_TYPES
 from evaluation_app.telemetry.search.filters import ALL
 from ragd.errors import InvalidInput
 from ragd.telemetry import ENVIRONMENTS

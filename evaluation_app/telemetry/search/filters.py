@@ -12,8 +12,7 @@ from django.db.models import Q
 
 from collections_app.access.models import EVERYTHING, CollectionScope
 from collections_app.domain.formats import parse_moment
-from evaluation_app.telemetry.search.conditions import seen_types, words_match
-from evaluation_app.telemetry.search.language import parse_expression
+from evaluation_app.telemetry.search.language import parse_expression, seen_types, words_match
 from evaluation_app.telemetry.store.exporter import (
     OI_KINDS,
     OTEL_KINDS,

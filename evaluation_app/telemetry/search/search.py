@@ -26,8 +26,8 @@ from psycopg.errors import QueryCanceled
 
 from evaluation_app.models import Span
 from evaluation_app.models.spans import SpanQuerySet
-from evaluation_app.telemetry.search.conditions import known_attributes, known_types
 from evaluation_app.telemetry.search.filters import SpanFilter, filter_condition, parse_filter
+from evaluation_app.telemetry.search.language import known_attributes, known_types
 from ragd.errors import InvalidInput
 from ragd.telemetry.metrics import MS_BUCKETS
 

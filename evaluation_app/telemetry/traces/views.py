@@ -24,16 +24,18 @@ from evaluation_app.telemetry.store.span_reads import (
     traces_asked_by,
 )
 from evaluation_app.telemetry.traces.span_page import describe_span_page, span_documents
-from evaluation_app.telemetry.traces.span_usage import CHUNKS_COUNT, facts_of, with_facts
 from evaluation_app.telemetry.traces.waterfall import (
+    CHUNKS_COUNT,
     SHOWN,
     SPANS_READ,
     Waterfall,
     build_waterfall,
+    facts_of,
     run_waterfall,
     trace_waterfall,
     tree_of,
     walk_tree,
+    with_facts,
 )
 from ragd.conventions import Report, Violation
 from ragd.telemetry import names

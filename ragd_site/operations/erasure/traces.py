@@ -10,9 +10,9 @@ from uuid import UUID
 from django.db.models import Q
 
 from collections_app.models import IdempotencyRecord
-from evaluation_app.failures.bisect_requests import bisections_of
+from evaluation_app.failures.bisection import bisections_of
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.versions import digest_of
+from evaluation_app.golden.sets import digest_of
 from evaluation_app.models import (
     EvaluationItem,
     GoldenQuestion,
