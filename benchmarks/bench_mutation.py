@@ -82,17 +82,9 @@ PARTS = {
         },
         ("tests/library/test_lexical_weights.py",),
     ),
-    "trace": Part(
-        whole("evaluation_app/measures/scores.py"),
-        ("tests/evaluation/test_trace.py",),
-    ),
     "measures": Part(
         whole(*(f"evaluation_app/measures/{name}.py" for name in ("ranking", "scores", "statistics"))),
-        ("tests/evaluation/test_measures.py",),
-    ),
-    "answers": Part(
-        whole("evaluation_app/measures/ranking.py"),
-        ("tests/evaluation/test_measures.py",),
+        ("tests/evaluation/test_measures.py", "tests/evaluation/test_trace.py"),
     ),
     "catalogue": Part(
         whole("evaluation_app/measures/catalogue.py"),
