@@ -38,7 +38,7 @@ from evaluation_app.judges.protocol import Case, is_refusal  # noqa: E402
 from evaluation_app.measures.catalogue import failures  # noqa: E402
 from evaluation_app.measures.scores import Score, scored  # noqa: E402
 from evaluation_app.measures.statistics import auroc  # noqa: E402
-from evaluation_app.scoring.cases import sentences_of  # noqa: E402
+from evaluation_app.scoring.contributions import sentences_of  # noqa: E402
 from evaluation_app.scoring.correctness import measure_correctness  # noqa: E402
 from evaluation_app.scoring.modes import find_modes  # noqa: E402
 from evaluation_app.scoring.scorer import stated_share  # noqa: E402

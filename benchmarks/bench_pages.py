@@ -288,7 +288,7 @@ def make_much() -> None:
 
     from collections_app.models import Collection
     from evaluation_app.telemetry.overview.figures import roll_up
-    from evaluation_app.telemetry.store import partitions
+    from evaluation_app.telemetry.store import span_store
     from retrieval_app.models import QueryRun
 
     began = time.monotonic()
@@ -299,7 +299,7 @@ def make_much() -> None:
     copies = {"copies": RUNS // len(runs), "ids": [run.pk for run in runs], "traces": [run.trace_id for run in runs]}
     from django.utils import timezone
 
-    partitions.make_ahead(timezone.now(), 31)
+    span_store.make_ahead(timezone.now(), 31)
     with connection.cursor() as cursor:
         there = {"copies": DOCUMENTS // 20, "collection": collection.pk}
         cursor.execute(COPY_DOCUMENTS, there)

@@ -126,7 +126,7 @@ def prepare(var: Path) -> str:
 
 def load(url: str, total: int, *, until_s: float = float("inf")) -> bool:
     """Fill each day that is not there yet; False when `until_s` (of time.monotonic) came first. Prints what it does."""
-    from evaluation_app.telemetry.store import partitions as span_store
+    from evaluation_app.telemetry.store import span_store
 
     now = datetime.now(UTC)
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
@@ -152,7 +152,7 @@ def load(url: str, total: int, *, until_s: float = float("inf")) -> bool:
 
 def make_day(connection: psycopg.Connection[Any], day: datetime, wanted: int) -> int:
     """One partition, filled, then attached, which builds its indexes."""
-    from evaluation_app.telemetry.store import partitions as span_store
+    from evaluation_app.telemetry.store import span_store
 
     given = {
         "name": span_store._name(day), "lower": day.isoformat(), "upper": (day + timedelta(days=1)).isoformat()

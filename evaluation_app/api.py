@@ -19,7 +19,7 @@ from evaluation_app.runs.comparison.api import router as comparison_router
 from evaluation_app.scoring.api import router as scoring_router
 from evaluation_app.telemetry.search.api import SpanList
 from evaluation_app.telemetry.search.api import router as spans_router
-from evaluation_app.telemetry.store.span_reads import flush_pending, run_spans
+from evaluation_app.telemetry.store.span_store import flush_pending, run_spans
 from retrieval_app.search.api import find_run
 
 router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])

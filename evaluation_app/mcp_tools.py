@@ -16,8 +16,7 @@ from evaluation_app.golden import api, edits
 from evaluation_app.golden.api import GoldenQuestionOut, GoldenSetOut, QuestionFields, QuestionState, question_states
 from evaluation_app.runs import api as runs
 from evaluation_app.runs.schemas import EvaluationItemOut, EvaluationRunDetail, EvaluationRunRequest, ResultQuery
-from retrieval_app.mcp.server import mcp_view
-from retrieval_app.mcp.tools import CURATION_TOOLS, READING_TOOLS, Tool
+from retrieval_app.mcp.tools import CURATION_TOOLS, READING_TOOLS, Tool, mcp_view
 
 EVALUATE = Permission.EVALUATE
 

@@ -20,7 +20,6 @@ from evaluation_app.telemetry.alerts import pages as alerts
 from evaluation_app.telemetry.explorer import pages as explorer
 from evaluation_app.telemetry.exports import downloads
 from evaluation_app.telemetry.overview import pages as overview_page
-from evaluation_app.telemetry.traces import conversations
 from evaluation_app.telemetry.traces import views as trace_views
 from retrieval_app.plans import views as plans
 from retrieval_app.runs import views as query_runs
@@ -60,7 +59,7 @@ urlpatterns = [
     path("runs/<uuid:run_id>/export/", downloads.run, name="run-export"),
     path("traces/<str:trace_id>/", TRACE, name="trace"),
     path("runs/<uuid:run_id>/", views.show_run, name="query-run"),
-    path("runs/<uuid:run_id>/compare/<uuid:other_id>/", conversations.compare_query_runs, name="compare-query-runs"),
+    path("runs/<uuid:run_id>/compare/<uuid:other_id>/", trace_views.compare_query_runs, name="compare-query-runs"),
     path("jobs/<uuid:job_id>/waterfall/", trace_views.waterfall_of_job, name="job-waterfall"),
     path(f"{COLLECTION}/ingests/<path:doc_id>/", trace_views.document_traces, name="document-traces"),
     # evaluation runs

@@ -14,8 +14,16 @@ from itertools import groupby, pairwise
 import numpy as np
 from django.utils.translation import gettext
 
-from evaluation_app.charts.axes import AxisWord, Scale, axis_words, line_path, percent, rounded
-from evaluation_app.charts.series_charts import log_scale, plain_scale
+from evaluation_app.charts.series_charts import (
+    AxisWord,
+    Scale,
+    axis_words,
+    line_path,
+    log_scale,
+    percent,
+    plain_scale,
+    rounded,
+)
 from evaluation_app.measures.catalogue import Band, Measure
 
 BINS = 20

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError
 from evaluation_app.models import Span
-from evaluation_app.telemetry.store.span_reads import SpanRecord, run_spans
+from evaluation_app.telemetry.store.span_store import SpanRecord, run_spans
 from ragd.conventions import VOCABULARIES, Report, Tables, Violation, validate
 from ragd.conventions.span_files import OPENINFERENCE, read_spans
 from retrieval_app.models import QueryRun

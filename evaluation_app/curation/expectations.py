@@ -27,7 +27,7 @@ from collections_app.index.stores import open_store
 from collections_app.models import Collection, Document
 from evaluation_app.curation.gate import StoredQuestion, questions_of, vectors_of
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
-from evaluation_app.scoring.cases import document_of
+from evaluation_app.scoring.contributions import document_of
 from ragd.errors import InvalidInput
 from ragd.insight.what_if import Supposed, WhatIf, suppose_chunks
 from ragd.store.store import Store, fetch_all

@@ -35,7 +35,7 @@ from evaluation_app.measures.ranking import MEASURES
 from evaluation_app.measures.scores import Mean, mean
 from evaluation_app.measures.statistics import Interval, paired_difference
 from evaluation_app.models import GoldenSet, PromotionGate
-from evaluation_app.scoring.cases import FirstRanks, first_rank, retrieval_scores
+from evaluation_app.scoring.contributions import FirstRanks, first_rank, retrieval_scores
 from ragd.errors import InvalidInput
 from ragd.identity import can_be_stored
 from ragd.insight.what_if import Supposed, WhatIf

@@ -22,8 +22,7 @@ from evaluation_app.models import GoldenSet
 from evaluation_app.scoring.judge_selection import CUT, CUT_MAX, RunSettings, has_judge_model
 from ragd.errors import InvalidInput
 from retrieval_app.models import SavedPlan
-from retrieval_app.plans.forms import COMPRESS, EXACT, MODES
-from retrieval_app.plans.plan_settings import described
+from retrieval_app.plans.forms import COMPRESS, EXACT, MODES, described
 from retrieval_app.plans.services import SERVER_PLAN
 
 VALUES_MAX = 40

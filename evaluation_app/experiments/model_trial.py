@@ -24,7 +24,7 @@ from collections_app.jobs.leases import interruptible
 from collections_app.models import Collection, Document
 from evaluation_app.golden.expectations import unkept_spans
 from evaluation_app.golden.questions import Golden
-from evaluation_app.scoring.cases import retrieval_scores
+from evaluation_app.scoring.contributions import retrieval_scores
 from ragd.errors import InvalidInput
 from ragd.insight.list_weights import embed_probes, measure_list_weights
 from ragd.models.prompts import split_identity

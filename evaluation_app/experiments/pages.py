@@ -31,7 +31,7 @@ from collections_app.http.page_requests import (
 )
 from collections_app.index.services import start_index_version
 from collections_app.models import Collection
-from evaluation_app.charts.axes import percent
+from evaluation_app.charts.series_charts import percent
 from evaluation_app.experiments import services
 from evaluation_app.experiments.forms import ModelsForm, PlansForm
 from evaluation_app.experiments.model_trial import Candidate

@@ -36,7 +36,7 @@ from collections_app.models import AuditEvent, Chunk, Collection, Document, Docu
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
 from evaluation_app.runs.requests import find_run
-from evaluation_app.scoring.cases import first_rank, retrieval_scores
+from evaluation_app.scoring.contributions import first_rank, retrieval_scores
 from evaluation_app.scoring.correctness import measure_correctness
 from evaluation_app.scoring.judge_selection import RunSettings, judging_embedder
 from ragd import telemetry

@@ -119,8 +119,8 @@ class SpanRollup(models.Model):
     """What the spans of one hour, or one day, add up to: of one type and environment, of one collection, model and key
     or of all. environment "": added up before there were environments, of spans that are gone.
 
-    hours: 1 or 24, from `hour` on. summed_over: which of the three were added up, see `rollups.SUMMED`; those
-    columns are "" then. buckets, counts: how many spans took how long, ascending, see `rollups.BASE`. priced:
+    hours: 1 or 24, from `hour` on. summed_over: which of the three were added up, see `figures.SUMMED`; those
+    columns are "" then. buckets, counts: how many spans took how long, ascending, see `figures.BASE`. priced:
     how many of the spans have a cost; cost_usd is of those alone.
     """
 

@@ -26,7 +26,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import ApiKey
 from evaluation_app.measures.scores import key_answer, key_documents
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask, RunScore
-from evaluation_app.scoring.cases import RunCase, sentences_of
+from evaluation_app.scoring.contributions import RunCase, sentences_of
 from evaluation_app.scoring.modes import mode_title
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize

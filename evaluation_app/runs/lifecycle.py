@@ -53,11 +53,10 @@ from evaluation_app.runs.runner import (
 )
 from evaluation_app.runs.summaries import check_thresholds
 from evaluation_app.scoring.judge_selection import RunSettings
-from evaluation_app.scoring.run_scores import forget_scores
+from evaluation_app.scoring.sampling import forget_scores
 from evaluation_app.scoring.scorer import Scorer
 from evaluation_app.telemetry.search.search import in_time
-from evaluation_app.telemetry.store.partitions import count_expired, maintain
-from evaluation_app.telemetry.store.span_reads import forget_writers
+from evaluation_app.telemetry.store.span_store import count_expired, forget_writers, maintain
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
 from ragd.identity import clean_line
 from ragd.store.store import execute

@@ -19,8 +19,7 @@ from collections_app.http.validation import StrictInt
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import RunScore
 from evaluation_app.scoring.judge_selection import RunSettings
-from evaluation_app.scoring.run_scores import judge_run
-from evaluation_app.scoring.sampling import PER_DAY_MAX
+from evaluation_app.scoring.sampling import PER_DAY_MAX, judge_run
 from retrieval_app.search.api import find_run
 
 

@@ -22,23 +22,25 @@ from collections_app.errors import ServiceError, describe
 from collections_app.index.stores import LOCAL_MODEL, embedder_for
 from collections_app.models import Collection
 from evaluation_app.golden.questions import Golden
-from evaluation_app.judges.llm_components import LlmComponents
+from evaluation_app.judges.llm_judge import LlmComponents
 from evaluation_app.judges.protocol import Case, ComponentJudge, Judge, Judgement, JudgementCache, embed_texts
 from evaluation_app.judges.rubrics import RubricScores, read_rubrics, score_rubrics
 from evaluation_app.measures.ranking import DOWNSTREAM, NOTHING_RELEVANT
 from evaluation_app.measures.scores import NO_ANSWER, NO_CONTEXT, REFUSED, Score, failed, scored, unscorable
 from evaluation_app.models import Span as StoredSpan
-from evaluation_app.scoring.cases import (
+from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
+from evaluation_app.scoring.contributions import (
+    Contributions,
     FirstRanks,
     Outcome,
     RunCase,
     annotation_dict,
     document_of,
+    measure_contributions,
     retrieval_scores,
     sentences_of,
+    unscorable_contributions,
 )
-from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
-from evaluation_app.scoring.contributions import Contributions, measure_contributions, unscorable_contributions
 from evaluation_app.scoring.correctness import SUPPORTS, Correctness, measure_correctness, states
 from evaluation_app.scoring.judge_selection import (
     RunSettings,
@@ -50,7 +52,7 @@ from evaluation_app.scoring.judge_selection import (
     open_judge,
 )
 from evaluation_app.scoring.modes import NOISE, noise_scores, weak_of
-from evaluation_app.telemetry.store.span_reads import flush_pending
+from evaluation_app.telemetry.store.span_store import flush_pending
 from ragd import telemetry
 from ragd.errors import RagdError, UnknownCollection
 from ragd.models.embedding import CachingEmbedder

@@ -55,8 +55,7 @@ from evaluation_app.runs.run_pages.run_page import mode_rows
 from evaluation_app.runs.summaries import Figure, judge_of, make_figure, question_bands, shares_of
 from evaluation_app.scoring.judge_selection import RunSettings, has_judge_model, judge_model
 from evaluation_app.scoring.modes import Bands, Mode, bands_for, failures, find_mode, mode_title, stored_table
-from evaluation_app.scoring.run_scores import judge_run
-from evaluation_app.scoring.sampling import PER_DAY_MAX, sampling_of, save_sampling
+from evaluation_app.scoring.sampling import PER_DAY_MAX, judge_run, sampling_of, save_sampling
 from evaluation_app.scoring.scorer import JUDGED
 from evaluation_app.telemetry.traces.views import PARTS, describe_run_trace, show_run_validity
 from ragd.errors import InvalidInput

@@ -10,7 +10,7 @@ from collections_app.commands.subcommand import Answer, Options, Subcommand
 from collections_app.endpoints.connection_test import run_test
 from collections_app.endpoints.registry import ModelEntry, list_models
 from collections_app.index.cluster import as_dict, read_cluster
-from evaluation_app.telemetry.store.span_reads import collector_state
+from evaluation_app.telemetry.store.span_store import collector_state
 from ragd.types import SPEC_VERSION
 from ragd.version import product_version
 from ragd_site.operations.summaries import operations_summary

@@ -17,7 +17,7 @@ from collections_app.http.validation import WHOLE, Moment, StrictInt
 from ragd.types import PLAN_BOUNDS, PLAN_DEFAULTS, Exact, Mode, RetrievePlan
 from retrieval_app.llm.chat_model import ModelParameters
 from retrieval_app.models import QueryRun
-from retrieval_app.plans.plan_settings import BY_NAME
+from retrieval_app.plans.forms import BY_NAME
 from retrieval_app.search.query_pipeline import QUERY_CHARS_MAX
 
 

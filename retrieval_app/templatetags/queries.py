@@ -15,7 +15,7 @@ from collections_app.documents.filters import write_json
 from collections_app.http.lists import EXPERT_SETTINGS, read_setting
 from collections_app.templatetags.interface import state
 from retrieval_app.models import QueryRun
-from retrieval_app.plans.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
+from retrieval_app.plans.forms import BY_NAME, GROUPS, PLAN_SETTINGS
 
 register = template.Library()
 

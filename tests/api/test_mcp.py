@@ -20,8 +20,6 @@ from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from evaluation_app import mcp_tools as evaluating
-from retrieval_app.mcp import server
-from retrieval_app.mcp import tools as curation
 from retrieval_app.mcp import tools as reading
 from retrieval_app.mcp.tools import inline_schema
 from retrieval_app.models import QueryRun
@@ -94,7 +92,7 @@ def test_pages_of_other_sites_are_refused(client: Client, settings: Any, origin:
 @pytest.mark.fault("MCP-02")
 @pytest.mark.django_db
 def test_schemas_of_tools_stand_alone(client: Client) -> None:
-    messages = [tool.message for tool in (*reading.READING_TOOLS, *curation.CURATION_TOOLS, *evaluating.TOOLS)]
+    messages = [tool.message for tool in (*reading.READING_TOOLS, *reading.CURATION_TOOLS, *evaluating.TOOLS)]
     assert len(messages) > len(TOOLS)
     for message in messages:
         for schema in (message.input_schema, message.output_schema or {}):
@@ -242,7 +240,7 @@ def test_a_fault_of_the_server_is_logged(
     monkeypatch.setattr(reading, "request_key", fail)
     failed, body = call(client, "collections-list", {}, bearer())
     assert failed and body["error"]["type"] == "internal_error" and "lost" not in json.dumps(body)
-    (record,) = [record for record in caplog.records if record.name == server.__name__]
+    (record,) = [record for record in caplog.records if record.name == reading.__name__]
     assert record.exc_info is not None and record.exc_info[0] is RuntimeError
 
 

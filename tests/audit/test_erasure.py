@@ -53,7 +53,7 @@ from evaluation_app.models import (
 from evaluation_app.reviews.labels import give_feedback
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.judge_selection import RunSettings
-from evaluation_app.scoring.run_scores import judge_run
+from evaluation_app.scoring.sampling import judge_run
 from ragd.types import RetrievePlan
 from ragd_site.operations.erasure.documents import erase_collection, erase_document
 from ragd_site.operations.erasure.ledger import ledger_path

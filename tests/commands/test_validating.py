@@ -18,7 +18,7 @@ from evaluation_app.models import Span
 from evaluation_app.telemetry.exports.formats import write_openinference, write_otlp, write_otlp_lines
 from evaluation_app.telemetry.exports.records import make_record
 from evaluation_app.telemetry.store.exporter import span_type
-from evaluation_app.telemetry.store.span_reads import SpanRecord, run_validity, spans_validity, trace_validity
+from evaluation_app.telemetry.store.span_store import SpanRecord, run_validity, spans_validity, trace_validity
 from ragd import telemetry
 from ragd.conventions.span_files import read_spans
 from ragd.errors import InvalidInput

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from evaluation_app.golden.questions import Golden
-from evaluation_app.judges.llm_components import LlmComponents
+from evaluation_app.judges.llm_judge import LlmComponents
 from evaluation_app.judges.protocol import ComponentJudge, HeldComponents
 from evaluation_app.measures.scores import failed, key_answer, scored, unscorable
 from evaluation_app.scoring.correctness import Correctness, list_components, measure_correctness

@@ -15,7 +15,7 @@ from collections_app.models import Collection
 from evaluation_app.models import Review, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import record_of
 from evaluation_app.reviews.labels import QueuedCount, count_queue, feedback_of, give_feedback, next_task, queue_live
-from evaluation_app.scoring.run_scores import forget_scores
+from evaluation_app.scoring.sampling import forget_scores
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun

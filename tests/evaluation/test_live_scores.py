@@ -18,8 +18,15 @@ from evaluation_app.models import RunScore, Sampling
 from evaluation_app.runs.lifecycle import apply_retention
 from evaluation_app.scoring import sampling
 from evaluation_app.scoring.judge_selection import RunSettings
-from evaluation_app.scoring.run_scores import forget_scores, judge_run
-from evaluation_app.scoring.sampling import has_work, is_chosen, save_sampling, score_samples, send_samples
+from evaluation_app.scoring.sampling import (
+    forget_scores,
+    has_work,
+    is_chosen,
+    judge_run,
+    save_sampling,
+    score_samples,
+    send_samples,
+)
 from evaluation_app.transfer_parts import SAMPLINGS
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan

@@ -29,7 +29,7 @@ from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
 from evaluation_app.runs import runner
 from evaluation_app.runs.lifecycle import process_run, send_waiting
-from evaluation_app.scoring.cases import retrieval_scores
+from evaluation_app.scoring.contributions import retrieval_scores
 from ragd import index, retrieve
 from ragd.errors import InvalidInput
 from ragd.insight.list_weights import EVEN

@@ -9,7 +9,7 @@ from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.protocol import Case, is_refusal
 from evaluation_app.judges.refutations import refute
-from evaluation_app.scoring.cases import sentences_of
+from evaluation_app.scoring.contributions import sentences_of
 from evaluation_app.scoring.correctness import measure_correctness
 from evaluation_app.scoring.judge_selection import judging_embedder
 from evaluation_app.scoring.scorer import stated_share

@@ -13,13 +13,21 @@ from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from evaluation_app.golden.questions import Golden
-from evaluation_app.judges.llm_components import ROLE as COMPONENTS
+from evaluation_app.judges.llm_judge import ROLE as COMPONENTS
 from evaluation_app.measures.catalogue import failures
 from evaluation_app.measures.ranking import DOWNSTREAM, NOTHING_EXPECTED
 from evaluation_app.measures.scores import REFUSED, failed, scored, unscorable
 from evaluation_app.models import KeptJudgement
-from evaluation_app.scoring.cases import FirstRanks, document_of, retrieval_scores, without_markers
-from evaluation_app.scoring.contributions import BY_ITSELF, NAMES, NO_EXPECTED, UNKNOWN
+from evaluation_app.scoring.contributions import (
+    BY_ITSELF,
+    NAMES,
+    NO_EXPECTED,
+    UNKNOWN,
+    FirstRanks,
+    document_of,
+    retrieval_scores,
+    without_markers,
+)
 from evaluation_app.scoring.judge_selection import RunSettings, StoredJudgements, clear_stored, judge_endpoint
 from evaluation_app.scoring.modes import find_modes
 from evaluation_app.scoring.scorer import JUDGED, NOT_ASKED, TRACE, TURNED_AWAY, ScoredRun, Scorer

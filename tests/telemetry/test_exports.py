@@ -20,7 +20,7 @@ from evaluation_app.telemetry.exports import downloads
 from evaluation_app.telemetry.exports.downloads import SpanExport, export_trace
 from evaluation_app.telemetry.exports.formats import any_value
 from evaluation_app.telemetry.store.exporter import PostgresSpanExporter
-from evaluation_app.telemetry.store.span_reads import SpanRecord
+from evaluation_app.telemetry.store.span_store import SpanRecord
 from ragd import telemetry
 from ragd.conventions import validate
 from ragd.conventions.span_files import read_spans

@@ -11,7 +11,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from evaluation_app.models import Span
-from evaluation_app.telemetry.store.span_reads import run_spans
+from evaluation_app.telemetry.store.span_store import run_spans
 from evaluation_app.telemetry.traces.waterfall import build_waterfall, run_waterfall, trace_waterfall
 from retrieval_app.models import QueryRun
 

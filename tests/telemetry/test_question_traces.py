@@ -19,9 +19,9 @@ from evaluation_app.models import EvaluationRun, Span
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.telemetry.exports.formats import FORMATS
-from evaluation_app.telemetry.store import span_reads
+from evaluation_app.telemetry.store import span_store
 from evaluation_app.telemetry.store.exporter import COPY_SPANS, span_row
-from evaluation_app.telemetry.store.span_reads import run_spans, run_validity
+from evaluation_app.telemetry.store.span_store import run_spans, run_validity
 from evaluation_app.telemetry.traces.waterfall import run_waterfall, trace_waterfall
 from ragd import telemetry
 from ragd.types import RetrievePlan
@@ -164,10 +164,10 @@ def test_later_evaluations_are_counted_by_trace_the_newest_first(
             for _ in range(3):
                 with telemetry.ChatCall("a", "b"):
                     pass
-    monkeypatch.setattr(span_reads, "LATER_MAX", 2)
-    later = span_reads.later_spans([run.pk], run.trace_id)
+    monkeypatch.setattr(span_store, "LATER_MAX", 2)
+    later = span_store.later_spans([run.pk], run.trace_id)
     assert (list(dict.fromkeys(span.trace_id for span in later)), len(later)) == (traces[1:], 8)
-    monkeypatch.setattr(span_reads, "LATER_MAX", 200)
+    monkeypatch.setattr(span_store, "LATER_MAX", 200)
     waterfall = run_waterfall(run, words="chat")
     assert (waterfall.span_count, [part.span_count for part in waterfall.evaluations]) == (0, [4, 4, 4])
 

@@ -33,7 +33,7 @@ from evaluation_app.telemetry.store.collector import (
     name_endpoint,
 )
 from evaluation_app.telemetry.store.exporter import CountingProcessor
-from evaluation_app.telemetry.store.span_reads import collector_state
+from evaluation_app.telemetry.store.span_store import collector_state
 from ragd_site.observability import tracing as site_telemetry
 from ragd_site.observability.metrics import configured, request_headers, traces_endpoint
 from tests.fakes.serving import Serving

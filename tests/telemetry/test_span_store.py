@@ -14,9 +14,8 @@ from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, release_session_lock, try_session_lock, whole
 from evaluation_app.models import Span, SpanWriter
-from evaluation_app.telemetry.store import partitions as span_store
-from evaluation_app.telemetry.store.partitions import Partition, gaps, list_partitions, maintain, width
-from evaluation_app.telemetry.store.span_reads import forget_writers
+from evaluation_app.telemetry.store import span_store
+from evaluation_app.telemetry.store.span_store import Partition, forget_writers, gaps, list_partitions, maintain, width
 from ragd_site.observability.tracing import connect
 
 pytestmark = pytest.mark.usefixtures("bare_store")

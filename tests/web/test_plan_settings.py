@@ -14,8 +14,7 @@ from collections_app.models import IndexVersion
 from evaluation_app.experiments.forms import PlansForm
 from evaluation_app.experiments.plan_grid import TITLES
 from evaluation_app.models import GoldenSet
-from retrieval_app.plans.forms import PlaygroundForm
-from retrieval_app.plans.plan_settings import BY_NAME, GROUPS, PLAN_SETTINGS
+from retrieval_app.plans.forms import BY_NAME, GROUPS, PLAN_SETTINGS, PlaygroundForm
 from retrieval_app.runs.forms import AskForm
 from tests.web.pages import has
 

@@ -146,7 +146,7 @@ class Sentence:
 
 @needs(READ, EVALUATE, methods="GET POST")
 def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
-    """With the filter of its questions in the address (see `item_rows.item_filters`); metrics=all opens all metrics.
+    """With the filter of its questions in the address (see `runs_page.item_filters`); metrics=all opens all metrics.
 
     While the run goes on its page comes again whole: all of it is read from the same items. A POST is `change_run`.
     """

@@ -21,7 +21,7 @@ from django.utils import timezone
 
 from collections_app.domain.rows import read_statements
 from collections_app.models import Report
-from evaluation_app.telemetry.store.span_reads import lost_spans
+from evaluation_app.telemetry.store.span_store import lost_spans
 from ragd import telemetry
 from ragd.conventions import TABLES
 from ragd.conventions.tables import Field, SpanTable

@@ -29,9 +29,9 @@ from evaluation_app.telemetry.explorer.span_links import (
     span_address,
     span_href,
 )
-from evaluation_app.telemetry.search.filters import ALL
 from evaluation_app.telemetry.search.language import OFFERED, PREFIX, WRITTEN, complete
 from evaluation_app.telemetry.search.search import (  # fmt: skip
+    ALL,
     Facets,
     SpanFilter,
     SpanPage,
@@ -42,7 +42,7 @@ from evaluation_app.telemetry.search.search import (  # fmt: skip
     search_spans,
     slowest_spans,
 )
-from evaluation_app.telemetry.traces.conversations import show_conversations
+from evaluation_app.telemetry.traces.views import show_conversations
 from ragd import telemetry
 from ragd.errors import InvalidInput
 from ragd.telemetry import names
@@ -105,7 +105,7 @@ class Row:
 
 
 def show_spans(request: PageRequest) -> HttpResponse:
-    """The filter of `filters.parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= and measure=,
+    """The filter of `parse_filter`; cursor=, sort=slowest; attr_name=, attr_op=, attr_value= and measure=,
     score_below=, score_above= add one more condition each, for the form. 422 with the form as it was for a filter that
     says nothing, or a name that is unknown."""
     query = with_condition(request.GET)

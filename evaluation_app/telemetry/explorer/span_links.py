@@ -194,7 +194,7 @@ STAGE_WORDS = {
 
 
 def explorer_address(**conditions: Condition) -> str:
-    """The explorer with these conditions, named as `filters.parse_filter` reads them.
+    """The explorer with these conditions, named as `parse_filter` reads them.
 
     A sequence stands for any of its values; None and "" leave a condition out.
     """

@@ -32,7 +32,7 @@ from evaluation_app.models import Span
 from evaluation_app.telemetry.exports.formats import FORMATS, Format, find_format
 from evaluation_app.telemetry.exports.records import SpanRecord, make_record
 from evaluation_app.telemetry.search.search import SpanFilter, parse_filter, search_spans
-from evaluation_app.telemetry.store.span_reads import flush_pending, run_spans
+from evaluation_app.telemetry.store.span_store import flush_pending, run_spans
 from ragd import telemetry
 from ragd.errors import RagdError
 from retrieval_app.models import QueryRun

@@ -49,7 +49,7 @@ from evaluation_app.telemetry.store.collector import (
     send_test_span,
     stored_collector,
 )
-from evaluation_app.telemetry.store.span_reads import collector_state
+from evaluation_app.telemetry.store.span_store import collector_state
 from ragd.store.store import execute
 from ragd.telemetry import metrics
 

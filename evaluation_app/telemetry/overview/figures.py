@@ -291,7 +291,7 @@ ORDER BY duration_ms DESC, trace_id, span_id LIMIT %(limit)s
 
 @dataclass(slots=True)
 class StageFigures:
-    """One type of span. buckets: how many by duration, see `rollups`; steps: the same for each step."""
+    """One type of span. buckets: how many by duration, see `BASE`; steps: the same for each step."""
 
     type: str
     steps: list[Counter[int]]

@@ -39,7 +39,7 @@ from evaluation_app.telemetry.overview.figures import (
     period_until,
     stage_figures,
 )
-from evaluation_app.telemetry.search.filters import ALL
+from evaluation_app.telemetry.search.search import ALL
 from ragd.errors import InvalidInput
 from ragd.telemetry import ENVIRONMENTS
 from retrieval_app.models import QueryRun

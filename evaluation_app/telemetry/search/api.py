@@ -21,7 +21,7 @@ from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, acce
 from collections_app.http.schemas import IsoTime
 from evaluation_app.telemetry.search.search import DEFAULT_LIMIT, SlowSearch, parse_filter, search_spans
 from evaluation_app.telemetry.store.exporter import OI_KINDS, OTEL_KINDS
-from evaluation_app.telemetry.store.span_reads import SpanRecord, trace_spans
+from evaluation_app.telemetry.store.span_store import SpanRecord, trace_spans
 from ragd import telemetry
 
 Milliseconds = Annotated[str, accepts(pattern=r"^([0-9]{1,9}(\.[0-9]{1,3})?)?$")]

@@ -18,7 +18,7 @@ from collections_app.models import Collection, Document
 from evaluation_app.models import Span
 from evaluation_app.telemetry.evidence.report import Control, control_of, controls_of_row
 from evaluation_app.telemetry.explorer.span_links import is_kept, span_href
-from evaluation_app.telemetry.store.span_reads import SpanRecord, spans_validity
+from evaluation_app.telemetry.store.span_store import SpanRecord, spans_validity
 from evaluation_app.telemetry.traces.waterfall import SPANS_READ, read_number, stage_of, tree_of, walk_tree, with_facts
 from ragd.conventions import OPENINFERENCE, OTEL, TABLES, Field, SpanTable, Tables, Violation
 from ragd.telemetry import names

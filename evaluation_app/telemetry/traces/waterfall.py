@@ -20,7 +20,7 @@ from collections_app.domain.formats import dollars, duration
 from evaluation_app.models import Span
 from evaluation_app.models.spans import SpanQuerySet
 from evaluation_app.telemetry.explorer.span_links import first_table
-from evaluation_app.telemetry.store.span_reads import EVALUATE_TYPE, later_spans, question_spans, runs_of_trace
+from evaluation_app.telemetry.store.span_store import EVALUATE_TYPE, later_spans, question_spans, runs_of_trace
 from ragd.identity import can_be_stored
 from ragd.telemetry import names
 from retrieval_app.models import QueryRun
