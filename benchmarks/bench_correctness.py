@@ -35,7 +35,7 @@ from benchmarks.correctness_rows import KINDS, KnownAnswer, known_answers  # noq
 from benchmarks.written_answers import PARTS, UNTUNED, read_answers  # noqa: E402
 from evaluation_app.golden.questions import Golden  # noqa: E402
 from evaluation_app.judges.protocol import Case, is_refusal  # noqa: E402
-from evaluation_app.measures.catalogue import failures  # noqa: E402
+from evaluation_app.measures.modes import failures  # noqa: E402
 from evaluation_app.measures.scores import Score, scored  # noqa: E402
 from evaluation_app.measures.statistics import auroc  # noqa: E402
 from evaluation_app.scoring.contributions import sentences_of  # noqa: E402

@@ -41,20 +41,22 @@ from evaluation_app.measures.catalogue import (
     CORRECT,
     DOCUMENT_BANDS,
     Bands,
-    Change,
     Measure,
+    by_construction,
+    find,
+    measure_of,
+    order_of,
+    read_bands,
+)
+from evaluation_app.measures.modes import (
+    Change,
     Mode,
     ModeFix,
     Part,
     Table,
-    by_construction,
     failures,
-    find,
     find_mode,
-    measure_of,
     mode_title,
-    order_of,
-    read_bands,
     stored_table,
 )
 from evaluation_app.measures.ranking import NOTHING_EXPECTED

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from evaluation_app.golden.questions import Golden
-from evaluation_app.measures.catalogue import CHUNK, DIMENSIONS, MEASURES, Change, failures, read_bands, stored_table
+from evaluation_app.measures.catalogue import CHUNK, DIMENSIONS, MEASURES, read_bands
+from evaluation_app.measures.modes import Change, failures, stored_table
 from evaluation_app.measures.scores import Score, failed, key_answer, scored, unscorable
 from evaluation_app.models import EvaluationItem
 from evaluation_app.runs.reports import result_of

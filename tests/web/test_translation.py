@@ -19,7 +19,8 @@ from collections_app.access.forms import ROLE_HELP
 from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
 from collections_app.domain.formats import language_name
-from evaluation_app.measures.catalogue import TITLES, find, find_mode, stored_table
+from evaluation_app.measures.catalogue import find
+from evaluation_app.measures.modes import TITLES, find_mode, stored_table
 from evaluation_app.telemetry.overview.figures import period_until
 from ragd_site.environment import Environment
 from ragd_site.operations.settings_page import SUBJECTS
