@@ -16,8 +16,8 @@ from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent, ServerSetting
 from evaluation_app.models import SpanWriter
 from evaluation_app.telemetry.store import collector as collector_module
-from evaluation_app.telemetry.store.collector import (
-    CollectorExporter,
+from evaluation_app.telemetry.store.collector import CollectorExporter
+from evaluation_app.telemetry.store.stored_collector import (
     CollectorSetting,
     CollectorValues,
     read_headers,

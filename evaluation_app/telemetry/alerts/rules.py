@@ -50,7 +50,7 @@ from collections_app.sources.web_client import make_guard, user_agent
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import Alert, AlertRule, GoldenSet, Webhook
 from evaluation_app.models.spans import ALERTS_KEEP_DAYS
-from evaluation_app.telemetry.metrics.instruments import newest_serving_runs
+from evaluation_app.runs.requests import newest_serving_runs
 from evaluation_app.telemetry.overview.figures import FigureFilter, consumption, period_until
 from ragd import telemetry
 from ragd.errors import InvalidInput

@@ -32,24 +32,21 @@ from collections_app.jobs.workers import backup_state
 from collections_app.models import IngestJob, WorkerHeartbeat
 from collections_app.sources.records import count_states
 from evaluation_app.models import Alert, AlertRule
-from evaluation_app.telemetry.metrics.instruments import prometheus_name, quality_scores
-from evaluation_app.telemetry.store.collector import (
+from evaluation_app.runs.requests import quality_scores
+from evaluation_app.telemetry.metrics.instruments import prometheus_name
+from evaluation_app.telemetry.store.collector import PROTOCOLS, REFRESH_S, name_endpoint, read_collector, send_test_span
+from evaluation_app.telemetry.store.span_store import collector_state
+from evaluation_app.telemetry.store.stored_collector import (
     ENDPOINT_CHARS_MAX,
-    PROTOCOLS,
-    REFRESH_S,
     CollectorSetting,
     CollectorValues,
     as_collector,
     draft_collector,
-    name_endpoint,
-    read_collector,
     read_headers,
     remove_collector,
     save_collector,
-    send_test_span,
     stored_collector,
 )
-from evaluation_app.telemetry.store.span_store import collector_state
 from ragd.store.store import execute
 from ragd.telemetry import metrics
 
