@@ -15,7 +15,7 @@ from django.utils import timezone
 from opentelemetry.sdk.trace import ReadableSpan
 
 from evaluation_app.models import Span
-from evaluation_app.telemetry.exports.formats import write_openinference, write_otlp, write_otlp_lines
+from evaluation_app.telemetry.exports.downloads import write_openinference, write_otlp, write_otlp_lines
 from evaluation_app.telemetry.exports.records import make_record
 from evaluation_app.telemetry.store.exporter import span_type
 from evaluation_app.telemetry.store.span_store import SpanRecord, run_validity, spans_validity, trace_validity

@@ -11,8 +11,7 @@ from collections_app.errors import ServiceError
 from evaluation_app.golden.sets import Criteria
 from evaluation_app.measures.statistics import Draws, Interval, ResampledMeans, bootstrap_mean, judge_difference
 from evaluation_app.models import EvaluationRun
-from evaluation_app.runs.comparison.pages import choose_questions, reach_of, show_matrix
-from evaluation_app.runs.comparison.side_by_side import compare_question
+from evaluation_app.runs.comparison.pages import choose_questions, compare_question, reach_of, show_matrix
 from evaluation_app.runs.comparison.stored_comparisons import Comparison, compare_runs
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun

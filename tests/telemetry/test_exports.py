@@ -17,8 +17,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from collections_app.http import downloads as http_downloads
 from evaluation_app.models import Span
 from evaluation_app.telemetry.exports import downloads
-from evaluation_app.telemetry.exports.downloads import SpanExport, export_trace
-from evaluation_app.telemetry.exports.formats import any_value
+from evaluation_app.telemetry.exports.downloads import SpanExport, any_value, export_trace
 from evaluation_app.telemetry.store.exporter import PostgresSpanExporter
 from evaluation_app.telemetry.store.span_store import SpanRecord
 from ragd import telemetry

@@ -18,7 +18,7 @@ from collections_app.models import Collection
 from evaluation_app.models import EvaluationRun, Span
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.judge_selection import RunSettings
-from evaluation_app.telemetry.exports.formats import FORMATS
+from evaluation_app.telemetry.exports.downloads import FORMATS
 from evaluation_app.telemetry.store import span_store
 from evaluation_app.telemetry.store.exporter import COPY_SPANS, span_row
 from evaluation_app.telemetry.store.span_store import run_spans, run_validity

@@ -12,8 +12,15 @@ from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.http.fields import accepts, text_as
 from collections_app.http.paging import LIMIT_MAX
-from evaluation_app.telemetry.exports.downloads import STORED, choose_capture, export_matching, stream
-from evaluation_app.telemetry.exports.formats import FORMATS, JSON, JSON_LINES
+from evaluation_app.telemetry.exports.downloads import (
+    FORMATS,
+    JSON,
+    JSON_LINES,
+    STORED,
+    choose_capture,
+    export_matching,
+    stream,
+)
 from evaluation_app.telemetry.search.api import SpanFilters
 from evaluation_app.telemetry.search.search import parse_filter
 

@@ -50,10 +50,13 @@ from ragd.telemetry import ENVIRONMENTS
 from ragd.telemetry.metrics import MS_BUCKETS
 
 STATUSES = ("ok", "error", "unset")
-FIELDS = (
-    "type", "kind", "collection", "model", "api_key", "status", "service", "name", "min_ms", "max_ms", "since", "until",
-    "text", "where", "trace_id", "run_id", "environment",
-)  # fmt: skip
+# parameters: those that may be given many times, with the field of SpanFilter, then the others
+SEVERAL = {
+    "type": "types", "kind": "kinds", "collection": "collections", "model": "models", "api_key": "api_keys",
+    "status": "statuses", "service": "services", "environment": "environments",
+}  # fmt: skip
+SINGLE = ("name", "min_ms", "max_ms", "since", "until", "text", "where", "trace_id", "run_id")
+FIELDS = (*SEVERAL, *SINGLE)
 ALL = "all"  # environments: as if none was given, where a page would take production
 VALUES_MAX = 50
 TEXT_MAX = 2000
@@ -93,20 +96,12 @@ class SpanFilter:
 
     def as_params(self) -> list[tuple[str, str]]:
         """(name, value) of an address that gives this filter again; [] for the default. `within` is left out."""
-        several = {
-            "type": self.types, "kind": self.kinds, "collection": self.collections, "model": self.models,
-            "api_key": self.api_keys, "status": self.statuses, "service": self.services,
-            "environment": self.environments,
-        }  # fmt: skip
-        pairs = [(name, value) for name, values in several.items() for value in values]
-        since = self.since_text or (self.since.isoformat() if self.since else "")
-        until = self.until_text or (self.until.isoformat() if self.until else "")
-        single = {
-            "name": self.name, "min_ms": _plain(self.min_ms), "max_ms": _plain(self.max_ms), "since": since,
-            "until": until, "text": self.text, "where": self.where, "trace_id": self.trace_id,
-            "run_id": str(self.run_id or ""),
-        }  # fmt: skip
-        return pairs + [(name, value) for name, value in single.items() if value]
+        pairs = [(name, value) for name, field in SEVERAL.items() for value in getattr(self, field)]
+        texts = {"min_ms": _plain(self.min_ms), "max_ms": _plain(self.max_ms)}
+        for name, text, moment in (("since", self.since_text, self.since), ("until", self.until_text, self.until)):
+            texts[name] = text or (moment.isoformat() if moment else "")
+        single = [(name, texts.get(name) or str(getattr(self, name) or "")) for name in SINGLE]
+        return pairs + [(name, value) for name, value in single if value]
 
     def without(self, *names: str) -> SpanFilter:
         """The same filter with these fields (of the dataclass) at their defaults."""

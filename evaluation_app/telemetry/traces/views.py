@@ -30,7 +30,7 @@ from collections_app.http.page_requests import (
 )
 from collections_app.models import Collection, IngestJob
 from evaluation_app.models import Review, ReviewTask, Span
-from evaluation_app.runs.comparison.side_by_side import SHOWN_RANKS, RankRow, join_rankings
+from evaluation_app.runs.comparison.pages import SHOWN_RANKS, RankRow, join_rankings
 from evaluation_app.telemetry.explorer.span_links import nearby_matches, span_href
 from evaluation_app.telemetry.store.span_store import (
     flush_pending,
