@@ -13,12 +13,11 @@ from collections_app.errors import ServiceError
 from collections_app.jobs.leases import LeaseLostError
 from collections_app.models import AuditEvent, Collection, IngestJob
 from evaluation_app.golden import sets
-from evaluation_app.golden.versions import keep_version
+from evaluation_app.golden.sets import keep_version
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs import lifecycle, runner
-from evaluation_app.runs.item_execution import query_run_id
-from evaluation_app.runs.runner import claim_run, release_host
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.runs.runner import claim_run, query_run_id, release_host
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun

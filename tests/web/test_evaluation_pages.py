@@ -17,7 +17,7 @@ from collections_app.models import AuditEvent
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import retry_failed
 from evaluation_app.runs.summaries import summarize
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.types import RetrievePlan
 from tests.evaluation.made_runs import SETTINGS, make_run
 from tests.web.conftest import make_collection
