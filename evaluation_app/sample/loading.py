@@ -18,10 +18,10 @@ from collections_app.index.measurements import measure_serving
 from collections_app.jobs import operations
 from collections_app.jobs.leases import Lease
 from collections_app.models import Collection, Document, IngestJob, Operation
-from evaluation_app.golden.versions import keep_version
+from evaluation_app.golden.sets import keep_version
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import RunRequest, start_run
-from evaluation_app.scoring.run_settings import RunSettings
+from evaluation_app.scoring.judge_selection import RunSettings
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.plans.services import choose_plan
 
