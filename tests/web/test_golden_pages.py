@@ -16,10 +16,9 @@ from collections_app.models import AuditEvent
 from evaluation_app.golden import suggestions
 from evaluation_app.golden.edits import accept_suggestions, add_question, change_question, follow_moved_chunks
 from evaluation_app.golden.expectations import read_marks
-from evaluation_app.golden.generated_questions import QuestionCandidate
 from evaluation_app.golden.question_views import ColumnChoice
-from evaluation_app.golden.sets import create_set
-from evaluation_app.golden.versions import asked_questions
+from evaluation_app.golden.sets import asked_questions, create_set
+from evaluation_app.golden.suggestions import QuestionCandidate
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
 from tests.web.pages import attribute, has, is_empty, wrong_fields
