@@ -65,8 +65,15 @@ def measure(arguments: argparse.Namespace) -> None:
     if arguments.words:
         ask_words(arguments.words, arguments.seed)
         return
-    from ragd_site.operations.leak_probe.channels import CHANNELS, Marks, Person, what_may_be_read
-    from ragd_site.operations.leak_probe.probe import ProbeReport, ask_once, question_about
+    from ragd_site.operations.leak_probe.probe import (
+        CHANNELS,
+        Marks,
+        Person,
+        ProbeReport,
+        ask_once,
+        question_about,
+        what_may_be_read,
+    )
     from tests.access.corpus import make_corpus
 
     began = time.perf_counter()

@@ -12,9 +12,8 @@ from typing import Any, Literal, get_args
 from django.db import OperationalError, transaction
 
 from collections_app.access.context import require
-from collections_app.access.document_access import OPEN, Codes
+from collections_app.access.document_access import OPEN, Codes, change_readers, follows_parent, refuse_attachment
 from collections_app.access.permissions import Permission
-from collections_app.access.readers import change_readers, follows_parent, refuse_attachment
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.documents.edits import (

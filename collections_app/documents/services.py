@@ -22,10 +22,9 @@ from collections_app.chunks.finding_scan import redacted_spans
 from collections_app.chunks.policies import policy_of
 from collections_app.collections.models import key_label, name_actor
 from collections_app.collections.services import check_quota
-from collections_app.documents.document_tree import with_attachments
 from collections_app.documents.files import drop_stale_uploads
 from collections_app.documents.revisions.services import drop_history, record_deletions, record_switches
-from collections_app.documents.stored_documents import Cause, find_stored, lock_documents
+from collections_app.documents.stored_documents import Cause, find_stored, lock_documents, with_attachments
 from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.ingestion import CommitHook, Draft, in_current_index_version, ingest

@@ -21,9 +21,8 @@ from collections_app.audit import services
 from collections_app.chunks.policies import policy_of
 from collections_app.collections.models import name_actor
 from collections_app.collections.retention_periods import kept_for
-from collections_app.documents.document_tree import with_attachments
 from collections_app.documents.services import delete_documents, draft_of
-from collections_app.documents.stored_documents import Cause, DocumentOverlays, lock_documents
+from collections_app.documents.stored_documents import Cause, DocumentOverlays, lock_documents, with_attachments
 from collections_app.errors import ServiceError, describe
 from collections_app.index.ingestion import in_current_index_version, ingest
 from collections_app.jobs.attempts import IngestOutcome

@@ -20,8 +20,16 @@ from collections_app.collections.models import name_actor
 from collections_app.collections.retention_periods import kept_for
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_rerankers
-from collections_app.jobs.delivery import RESEND_AFTER, enqueue, overdue, send
-from collections_app.jobs.leases import Lease, LeaseLostError, database_now, worker_name
+from collections_app.jobs.leases import (
+    RESEND_AFTER,
+    Lease,
+    LeaseLostError,
+    database_now,
+    enqueue,
+    overdue,
+    send,
+    worker_name,
+)
 from collections_app.models import Collection
 from evaluation_app.golden.versions import keep_version
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet

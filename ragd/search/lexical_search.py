@@ -13,8 +13,7 @@ from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import Question, query_terms, read_question
 from ragd.store.placement import set_everywhere
 from ragd.store.postings import POSTINGS_MIN
-from ragd.store.state import StoreState, TermCount, quote_lexeme
-from ragd.store.store import Store, execute
+from ragd.store.store import Store, StoreState, TermCount, execute, quote_lexeme
 from ragd.types import Candidate, RetrievePlan
 
 BM25_K1 = 1.2

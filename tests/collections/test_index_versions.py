@@ -45,8 +45,8 @@ from collections_app.models import (
 from evaluation_app.runs.retention import apply_retention
 from ragd.errors import DimensionMismatch, InvalidInput
 from ragd.search.retrieval import retrieve
-from ragd.store.index_versions import SwapBlocked
 from ragd.store.store import fetch_all
+from ragd.store.tables import SwapBlocked
 from ragd.types import RetrievePlan
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer

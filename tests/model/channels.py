@@ -14,9 +14,8 @@ from django.test import Client
 
 from collections_app.access.api_keys import NewKey, create_key
 from collections_app.access.context import using_access
-from collections_app.access.document_access import OPEN, StatedAccess, resolve
+from collections_app.access.document_access import OPEN, StatedAccess, change_readers, resolve
 from collections_app.access.permissions import Role
-from collections_app.access.readers import change_readers
 from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
 from collections_app.documents import edits, services

@@ -15,7 +15,7 @@ from django.utils import timezone
 from collections_app.access.context import system_access
 from collections_app.advisory_locks import LockSpace, try_lock, whole
 from collections_app.audit import services
-from collections_app.audit.chain import differing
+from collections_app.audit.services import differing
 from collections_app.errors import ServiceError, WrongValueError
 from collections_app.models import Collection
 from evaluation_app.models import Alert, AlertRule
