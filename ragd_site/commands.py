@@ -60,7 +60,7 @@ from ragd_site.operations.erasure.documents import (
     find_user,
 )
 from ragd_site.operations.erasure.ledger import ledger_path, make_anchor, read_anchor, replay
-from ragd_site.operations.leak_probe.probe import probe
+from ragd_site.operations.leak_probe import probe
 from ragd_site.operations.summaries import operations_summary
 
 SELECT_VERSIONS = """
