@@ -26,9 +26,14 @@ from collections_app.documents.edits import (
     touches_chunk_keys,
 )
 from collections_app.documents.revisions.services import BULK_EDIT
-from collections_app.documents.services import change_state, delete_documents, get_document, reindex_documents
+from collections_app.documents.services import (
+    change_state,
+    delete_documents,
+    get_document,
+    reindex_documents,
+    trash_documents,
+)
 from collections_app.documents.stored_documents import Cause, lock_documents, refuse_archived
-from collections_app.documents.trash import trash_documents
 from collections_app.errors import ServiceError, describe
 from collections_app.jobs.attempts import IngestOutcome
 from collections_app.models import Collection, Document

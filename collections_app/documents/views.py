@@ -50,9 +50,8 @@ from collections_app.documents.forms import (
 )
 from collections_app.documents.revisions.services import count_revisions
 from collections_app.documents.selection import DocumentFilter, Facet, count_facets, read_filter
-from collections_app.documents.services import ingest_text
+from collections_app.documents.services import empty_trash, ingest_text, restore_documents
 from collections_app.documents.stored_documents import attached_to, folders_of
-from collections_app.documents.trash import empty_trash, restore_documents
 from collections_app.domain.formats import counted, file_type, language_name
 from collections_app.http.form_fields import FILTER_ATTRS, FilterInput, MetadataField
 from collections_app.http.lists import Filter, ListKind, list_page

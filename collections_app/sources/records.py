@@ -18,7 +18,7 @@ from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.audit.services import differing
 from collections_app.collections.models import name_actor
-from collections_app.documents.trash import trash_documents
+from collections_app.documents.services import trash_documents
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
 from collections_app.errors import ServiceError, WrongValueError
 from collections_app.jobs.leases import cancel

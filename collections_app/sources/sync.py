@@ -26,8 +26,8 @@ from collections_app.access.context import require, system_access
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
+from collections_app.documents.services import trash_documents
 from collections_app.documents.stored_documents import lock_documents
-from collections_app.documents.trash import trash_documents
 from collections_app.errors import ServiceError
 from collections_app.jobs.leases import LeaseLostError
 from collections_app.jobs.models import TROUBLED_STATES

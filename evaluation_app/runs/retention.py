@@ -22,7 +22,7 @@ from collections_app.collections.retention import (
     drop_deleted_documents,
     drop_old_revisions,
 )
-from collections_app.documents.trash import expire_trash, expired_trash
+from collections_app.documents.services import expire_trash, expired_trash
 from collections_app.endpoints.server_settings import stored
 from collections_app.index.swap import expire_retired, expired_retired
 from collections_app.jobs.operations import forget_operations, last_operation, running

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragd.models.sparse_encoder import LEARNED_SCALE
+from ragd.models.folder_embedder import LEARNED_SCALE
 from ragd.search.candidates import COLUMNS, fetch_rows, listed, passing, scope
 from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import Question, query_terms, read_question

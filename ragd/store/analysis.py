@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragd.models.sparse_encoder import Terms, encoder_named, is_sparse_model
+from ragd.models.folder_embedder import Terms, encoder_named, is_sparse_model
 from ragd.store.store import (
     CONFIGURATION,
     CONFIGURATION_COUNTS,

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple, Protocol, TypeGuard
 import psycopg
 
 from ragd.errors import DimensionMismatch, IndexVersionChanged, InvalidInput, UnknownCollection
+from ragd.models.folder_embedder import is_sparse_model
 from ragd.models.reranking import AnyReranker
-from ragd.models.sparse_encoder import is_sparse_model
 from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of
 from ragd.text.tokens import read_question
 from ragd.types import ChunkPolicy, Embedder, Placement, VectorType

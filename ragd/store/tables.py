@@ -33,7 +33,7 @@ from ragd.errors import (
     UnknownCollection,
     UnsupportedDatabase,
 )
-from ragd.models.sparse_encoder import list_encoders
+from ragd.models.folder_embedder import list_encoders
 from ragd.normalization import UNICODE_VERSION
 from ragd.store.analysis import ANALYSIS_VERSION
 from ragd.store.placement import bytes_on_nodes, choose_placement, distribute

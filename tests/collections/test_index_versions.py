@@ -13,8 +13,14 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.collections.services import create_collection
-from collections_app.documents.services import change_state, delete_documents, ingest_text, reindex_documents
-from collections_app.documents.trash import restore_documents, trash_documents
+from collections_app.documents.services import (
+    change_state,
+    delete_documents,
+    ingest_text,
+    reindex_documents,
+    restore_documents,
+    trash_documents,
+)
 from collections_app.index import builder
 from collections_app.index.services import (
     activate_index_version,

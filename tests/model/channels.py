@@ -20,7 +20,7 @@ from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
 from collections_app.documents import edits, services
 from collections_app.documents.revisions.services import any_revision, revision_text
-from collections_app.documents.trash import restore_documents, trash_documents
+from collections_app.documents.services import restore_documents, trash_documents
 from collections_app.errors import ServiceError
 from collections_app.index.services import activate_index_version, list_index_versions, start_index_version
 from collections_app.index.stores import read_store

@@ -25,9 +25,8 @@ from django.utils import timezone
 from collections_app.audit.services import Actor, erase_what, erase_who, find_telling
 from collections_app.collections.deletion import chunk_tables, record_deletion
 from collections_app.collections.services import get_collection
-from collections_app.documents.services import delete_documents
+from collections_app.documents.services import delete_documents, drop_trashed
 from collections_app.documents.stored_documents import with_attachments
-from collections_app.documents.trash import drop_trashed
 from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.past_indexes import drop_past_indexes
 from collections_app.index.swap import spec_of
