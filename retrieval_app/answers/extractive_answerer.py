@@ -1,7 +1,8 @@
 """Answers made of quotations: the best sentences of the best passages, each an exact slice of its document.
 
-A sentence scores by what it means (cosine of its embedding with the question's), by which of the question's words it
-holds (weighted by how rare they are in what was found), and by the rank of its passage. Same sources, same answer.
+A sentence scores by what it means (how near its tokens come to each of the question's), by which of the question's
+words it holds (weighted by how rare they are in what was found), and by the rank of its passage. Same sources, same
+answer.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import regex
 
 from ragd import telemetry
-from ragd.errors import DimensionMismatch, EmbedderError, RagdError
+from ragd.errors import EmbedderError, RagdError
 from ragd.models import minilm
+from ragd.models.late_interaction import LateInteraction
 from ragd.text.chunking import split_sentences
 from ragd.text.languages import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate, Embedder
@@ -37,14 +40,15 @@ from retrieval_app.answers.refusals import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDEN
 from retrieval_app.llm.chat_completion import TokenUsage
 
 SOURCES_READ = 12
-SENTENCES_EMBEDDED = 12
+SENTENCES_ENCODED = 12
+SENTENCES_CACHED = 2048
 SOURCES_CHECKED = 4  # for whether the encoder reads their language
 SENTENCES_QUOTED = 3
 WORDS_QUOTED = 60  # at most, unless one sentence alone has more
 SENTENCE_CHARS = (20, 900)
 BLOCK_CHARS = 900  # of a list or code that is quoted with the sentence before it
 STATEMENT_CHARS = 12  # the least where it ends as a sentence does
-NEAR_BEST = 2.0  # below the best score
+NEAR_BEST = 3.0  # below the best score
 SAME_WORDS = 0.7
 EVIDENCE_MIN = float(MODEL["certainty"]["least"])
 
@@ -59,7 +63,7 @@ STOP_WORDS = frozenset(ENGLISH.split())
 LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
 CODE = re.compile(r"^ {0,3}(```|~~~).*(?:\n.*)*?(?:\n {0,3}\1[ \t]*$|\Z)", re.MULTILINE)
-BOLD = re.compile(r"\W*\*\*[^*\n]+\*\*\W*")
+BOLD = re.compile(r"\W*\*\*[^*\n]+\*\*(?:\s*\([^()\n]*\))?\W*")
 ITEM = re.compile(r"\n+[ \t]*(?:[-*+\u2022]|[0-9]{1,3}[.)])\s.*(?:\n[ \t]+\S.*)*")
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
@@ -91,7 +95,7 @@ class Sentence:
 
 
 class ExtractiveAnswerer:
-    """Needs no key and no network. Reads SOURCES_READ sources, embeds SENTENCES_EMBEDDED sentences at most."""
+    """Needs no key and no network. Reads SOURCES_READ sources, encodes SENTENCES_ENCODED sentences at most."""
 
     name = "extractive"
     system = "ragd.extractive"
@@ -168,7 +172,7 @@ class ExtractiveAnswerer:
         return sentences, self._weigh_meaning(weighing) if is_read else weighing
 
     def _is_read(self, query: str, sources: Sequence[Candidate]) -> bool:
-        """Whether the embedder is the bundled one, whose cosines the weights were fitted with, and reads most of it."""
+        """Whether the embedder is the bundled one, whose tokens the weights were fitted with, and reads most of it."""
         if self.words_only or self.embedder.model != minilm.MODEL:
             return False
         texts = [source.content for source in sources[:SOURCES_CHECKED]]
@@ -176,18 +180,24 @@ class ExtractiveAnswerer:
         return 2 * sum(readable) > len(readable)
 
     def _weigh_meaning(self, weighing: Weighing) -> Weighing:
-        """With the cosines of the SENTENCES_EMBEDDED sentences that are best by their words."""
-        first = np.argsort(-weighing.scores(), kind="stable")[:SENTENCES_EMBEDDED]
+        """With what the encoder says of the SENTENCES_ENCODED sentences that are best by their words."""
+        first = np.argsort(-weighing.scores(), kind="stable")[:SENTENCES_ENCODED].tolist()
         try:
-            question = _unit(np.asarray(self.embedder.embed_query(weighing.question.text), dtype=np.float64))
-            vectors = self.embedder.embed([_with_heading(weighing.places[place]) for place in first])
-        except (EmbedderError, DimensionMismatch) as error:
+            parts = encoder().compare(
+                weighing.question.text, [_with_heading(weighing.places[place]) for place in first]
+            )
+        except EmbedderError as error:
             if self.without_embedder is None:
                 raise
             self.without_embedder(error)
             return weighing
-        cosines = [float(_unit(np.asarray(vector, dtype=np.float64)) @ question) for vector in vectors]
-        return weighing.with_meaning(dict(zip(first.tolist(), cosines, strict=True)))
+        return weighing.with_meaning({place: part.best[1:-1] for place, part in zip(first, parts, strict=True)})
+
+
+@cache
+def encoder() -> LateInteraction:
+    """The bundled encoder with the token vectors of the sentences that were read last in this process, 24 kB each."""
+    return LateInteraction(cached_windows=SENTENCES_CACHED)
 
 
 def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
@@ -365,8 +375,3 @@ def _is_quotable(text: str) -> bool:
         and (letters + numbers) * 2 >= len(text)
         and not text.startswith(("#", "|"))
     )
-
-
-def _unit(vector: np.ndarray) -> np.ndarray:
-    length = float(np.linalg.norm(vector))
-    return vector / length if length else vector

@@ -2,8 +2,9 @@
 
 What is measured needs no model: the question's words by their rarity in what was found, in the sentence, around it and
 in its passage; the kind of answer that is asked for (a number, a date, a person, a reason) against what the sentence
-holds; names. Where the bundled encoder reads the language, the cosine with the question counts too. Two linear models
-weigh it, one for the order of the sentences and one for the certainty; words and weights stand in `quoting.toml`.
+holds; names. Where the bundled encoder reads the language, it counts too how near the tokens of a sentence come to each
+token of the question. Two linear models weigh it, one for the order of the sentences and one for the certainty, each
+without and with the encoder; words and weights stand in `quoting.toml`.
 `python -m benchmarks.bench_answering --fit` fits the weights.
 """
 
@@ -26,13 +27,14 @@ from ragd.text.languages import detect_language, pairs_of, split_runs
 from ragd.types import Candidate
 
 MODEL: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("quoting.toml").read_text(encoding="utf-8"))
-ORDER = ("words", "known_words", "around", "passage", "rank", "kind", "length", "new_words", "relative", "meaning",
-         "behind")  # fmt: skip
+ORDER = ("words", "known_words", "around", "passage", "rank", "kind", "length", "new_words", "relative", "aligned",
+         "hardest")  # fmt: skip
 CERTAINTY = ("passage", "best_passage", "absent", "score", "margin", "lead", "kind", "has_kind", "names", "has_names",
-             "length", "ahead", "words", "rarest", "meaning", "meaning_ahead", "meaning_best", "reads")  # fmt: skip
+             "length", "ahead", "words", "rarest", "aligned", "hardest", "passage_aligned",
+             "passage_hardest")  # fmt: skip
 PREFIX = 5  # letters that two forms of a longer word share
 FORM_SHARE = 0.8  # what another form of a word counts
-MEANING_AHEAD = 5  # the sentence, by meaning, that the best is compared with
+HARDEST_SHARE = 3  # of a question's tokens: the third that a text matches least
 PASSAGES_AHEAD = 3
 HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the first
 OTHER_KEY = 20.0  # more than any two scores differ by
@@ -68,9 +70,11 @@ _ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
 _KINDS = {kind: _expressions(kind) for kind in ("date", "number", "person", "reason", "way", "formula")}
 _BECAUSE = _expressions("because")
 _ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in MODEL["also"].items()}
+_DEFINITION = {language: tuple(map(regex.compile, each)) for language, each in MODEL["definition"].items()}
 _DIFFERENCE = {language: (regex.compile(text), each) for language, (text, each) in MODEL["difference"].items()}
 _CODE = regex.compile(r"`[^`\n]*`|```|~~~|\*[^*\n]+\*.*\*[^*\n]+\*|^\p{L}+ \*")
-_FORMULA = regex.compile(r"[=≈+*/×÷·√Σ∑^−]\s?[\p{L}\p{N}(]")
+_BOLD = regex.compile(r"\*\*([^*\n]+)\*\*")
+_FORMULA = regex.compile(r"[\p{L}\p{N})]\s(?:[≈+*/×÷·^−]|=\s[\p{L}√Σ∑(])|[√Σ∑^]\s?[\p{L}\p{N}(]")  # not: k = 60
 _ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
 _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
@@ -78,7 +82,7 @@ _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """words: its content words, folded, each once, in order. kind: one of _KINDS or "".
+    """words: its content words, folded, each once, in order. kind: one of _KINDS, "definition" or "".
     names: its capitalized words but the first, and its numbers."""
 
     text: str
@@ -94,6 +98,8 @@ def read_question(text: str, likely: str = "") -> Question:
     language = detect_language(text, likely)
     asked = fold(text)
     kind = next((kind for kind, each in _KINDS.items() if language in each and each[language].search(asked)), "")
+    if not kind and language in _DEFINITION and _DEFINITION[language][0].search(asked):
+        kind = "definition"
     names = (*_names(text, ""), *_NUMBER.findall(text))
     return Question(text, language, tuple(dict.fromkeys(content_words(text, language))), kind, names)
 
@@ -180,8 +186,9 @@ class Weighing:
 
     def __init__(self, question: Question, sources: Sequence[Candidate], places: Sequence[Place]) -> None:
         self.question, self.sources, self.places = question, sources, places
-        self.cosines: np.ndarray | None = None
-        matcher, language = Matcher(question.words), question.language
+        self.tokens: dict[int, np.ndarray] = {}
+        self._matcher = matcher = Matcher(question.words)
+        language = question.language
         own = [content_words(place.text, language) for place in places]
         self._held = _stack([matcher.match(words) for words in own], len(question.words))
         texts = [content_words(source.text, language) for source in sources]
@@ -204,27 +211,34 @@ class Weighing:
             rows.append(
                 (
                     words[index], known_words[index], float(around @ self._rarity / total - words[index]),
-                    self._by_passage[place.source], 0.5 ** (place.source / 3), self._offer(place.text),
+                    self._by_passage[place.source], 0.5 ** (place.source / 3), self._offer(place),
                     math.log(1 + len(own[index])), math.log(1 + len(set(own[index]).difference(question.words))),
                     words[index] / (float(words.max()) or 1.0),
                 )
             )  # fmt: skip
         self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
 
-    def with_meaning(self, cosines: Mapping[int, float]) -> Weighing:
-        """The same with the cosine of some sentences, by index, with the question; the others get the least of them."""
+    def with_meaning(self, tokens: Mapping[int, np.ndarray]) -> Weighing:
+        """The same with what the encoder says of some sentences, by index: for each token of the question its best
+        cosine with one of theirs. The others get the least of them."""
         weighing = copy(self)
-        least = min(cosines.values())
-        weighing.cosines = np.array([cosines.get(index, least) for index in range(len(self.places))])
-        behind = weighing.cosines - weighing.cosines.max()
-        weighing.order = np.column_stack([self.order[:, :-2], weighing.cosines, behind])
+        weighing.tokens = dict(tokens)
+        read = {index: _alignment(each) for index, each in tokens.items()}
+        least = np.min(list(read.values()), axis=0)
+        weighing.order = self.order.copy()
+        weighing.order[:, -2:] = [read.get(index, least) for index in range(len(self.places))]
         return weighing
 
+    @property
+    def kind(self) -> str:
+        """Which weights count: "meaning" where the encoder has read the sentences, else "words"."""
+        return "meaning" if self.tokens else "words"
+
     def scores(self) -> np.ndarray:
-        """One per sentence: higher is likelier to answer."""
-        weights = MODEL["order"]["words" if self.cosines is None else "meaning"]
-        scores: np.ndarray = self.order @ np.array(weights)
-        return scores - OTHER_KEY * self._of_other_keys()
+        """One per sentence: higher is likelier to answer. What the encoder left out comes behind what it has read."""
+        scores: np.ndarray = self.order @ np.array(MODEL["order"][self.kind])
+        unread = [bool(self.tokens) and index not in self.tokens for index in range(len(self.places))]
+        return scores - OTHER_KEY * (self._of_other_keys() + np.array(unread, dtype=float))
 
     def _of_other_keys(self) -> np.ndarray:
         """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""
@@ -240,8 +254,8 @@ class Weighing:
         """0 to 1: how sure it is that one of the sentences answers; 0.0 without sentences."""
         if not self.places:
             return 0.0
-        value = float(self.features() @ np.array(MODEL["certainty"]["weights"])) + MODEL["certainty"]["intercept"]
-        return 1 / (1 + math.exp(-value))
+        model = MODEL["certainty"][self.kind]
+        return 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
 
     def features(self) -> np.ndarray:
         """CERTAINTY, of the sentence with the highest score."""
@@ -251,7 +265,7 @@ class Weighing:
         passages = np.sort(self._by_passage)[::-1]
         others = [scores[index] for index, other in enumerate(self.places) if other.source != place.source]
         rarest = np.argsort(-self._rarity, kind="stable")[: max(1, len(self._rarity) // 3)]
-        meaning = np.zeros(1) if self.cosines is None else np.sort(self.cosines)[::-1]
+        near = [tokens for index, tokens in self.tokens.items() if self.places[index].source == place.source]
         return np.array(
             (
                 self._by_passage[place.source], passages[0], self._absent, scores[best],
@@ -262,8 +276,7 @@ class Weighing:
                 math.log(1 + len(question.words)),
                 passages[0] - passages[min(PASSAGES_AHEAD, len(passages) - 1)], self.order[:, 0].max(),
                 float(self._passages[place.source, rarest].mean()) if question.words else 0.0,
-                meaning[0], meaning[0] - meaning[min(MEANING_AHEAD, len(meaning) - 1)],
-                0.0 if self.cosines is None else self.cosines[best], self.cosines is not None,
+                *self.order[best, -2:], *(_alignment(np.max(near, axis=0)) if near else (0.0, 0.0)),
             ),
             dtype=float,
         )  # fmt: skip
@@ -273,9 +286,10 @@ class Weighing:
         names = self.question.names
         return sum(name[: max(4, int(len(name) * 0.7))] in text for name in names) / len(names) if names else 1.0
 
-    def _offer(self, text: str) -> float:
-        """0 to 1: how far the text holds the kind of answer that is asked for; 0 where no kind is."""
-        kind, asked = self.question.kind, self.question.text
+    def _offer(self, place: Place) -> float:
+        """0 to 1: how far the sentence holds the kind of answer that is asked for; 0 where no kind is. 2 for a formula:
+        seldom does anything else answer that."""
+        kind, asked, text = self.question.kind, self.question.text, place.text
         if kind == "number":
             numbers = [number for number in _NUMBER.findall(text) if number not in asked]
             if any(not _YEAR.fullmatch(number) for number in numbers):
@@ -286,12 +300,32 @@ class Weighing:
             return 1.0 if is_new else 0.5 * bool(_NUMBER.search(text))
         if kind == "person":
             return float(any(name not in asked for name in _names(text, self.question.language)))
-        if kind in ("way", "formula"):
-            return 0.5 * bool((_CODE if kind == "way" else _FORMULA).search(text))  # many a sentence holds one
+        if kind == "way":
+            return 0.5 * bool(_CODE.search(text))  # many a sentence holds one
+        if kind == "formula":
+            return 2.0 * bool(_FORMULA.search(text))
+        if kind == "definition":
+            return float(self._defines(place))
         if kind == "reason":
             because = _BECAUSE.get(self.question.language)
             return float(bool(because and because.search(fold(text))))
         return 0.0
+
+    def _defines(self, place: Place) -> bool:
+        """Whether it begins with what is asked for and at most a word more, in bold, as a first cell or before "is"."""
+        bold = _BOLD.match(place.text)
+        given = bold or _DEFINITION[self.question.language][1].match(fold(place.text))
+        term = given[1] if given else ""
+        if place.is_row:
+            term = place.text.partition("; ")[0].rpartition(": ")[2]
+        words = content_words(term, self.question.language)
+        return len(words) <= len(self.question.words) + 1 and bool((self._matcher.match(words) > 0).all())
+
+
+def _alignment(tokens: np.ndarray) -> tuple[float, float]:
+    """The mean over a question's tokens, and that over the third that is matched least; 0.0 without any."""
+    least = np.sort(tokens)[: max(1, len(tokens) // HARDEST_SHARE)]
+    return (float(tokens.mean()), float(least.mean())) if len(tokens) else (0.0, 0.0)
 
 
 def _stack(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
