@@ -34,6 +34,7 @@ CERTAINTY = ("passage", "best_passage", "absent", "score", "margin", "lead", "ki
              "passage_hardest")  # fmt: skip
 PREFIX = 5  # letters that two forms of a longer word share
 FORM_SHARE = 0.8  # what another form of a word counts
+VALUE_CERTAINTY = 0.5  # of "The door code is 4711."
 HARDEST_SHARE = 3  # of a question's tokens: the third that a text matches least
 PASSAGES_AHEAD = 3
 HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the first
@@ -255,7 +256,14 @@ class Weighing:
         if not self.places:
             return 0.0
         model = MODEL["certainty"][self.kind]
-        return 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
+        value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
+        return max(value, VALUE_CERTAINTY) if self._gives_value(int(np.argmax(self.scores()))) else value
+
+    def _gives_value(self, index: int) -> bool:
+        """Whether a sentence says only words of the question, two at least, and a number or key that is new."""
+        words = content_words(self.places[index].text, self.question.language)
+        new = [word for word in words if not self._matcher.match([word]).any()]
+        return len(words) - len(new) > 1 and bool(new) and all(any(map(str.isnumeric, word)) for word in new)
 
     def features(self) -> np.ndarray:
         """CERTAINTY, of the sentence with the highest score."""
