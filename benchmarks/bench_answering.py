@@ -34,6 +34,7 @@ from ragd import Candidate, ChunkPolicy, RetrievePlan, Store, bind, chunk
 from ragd.models.embedding import LocalEmbedder
 from ragd.store.tables import create_collection
 from ragd.text.languages import AUTO, detect_language
+from ragd.types import Mode
 from retrieval_app.answers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, count_words
 from retrieval_app.answers.question_match import CERTAINTY, MODEL, ORDER, Weighing
 
@@ -93,7 +94,7 @@ def search(
     return store
 
 
-def retrieve(questions: Sequence[Question], mode: str, store: Store) -> list[Question]:
+def retrieve(questions: Sequence[Question], mode: Mode, store: Store) -> list[Question]:
     plan = RetrievePlan(mode=mode, k=SOURCES_READ + 8)
     return [replace(each, results=tuple(ragd.retrieve(each.text, plan, store))) for each in questions]
 
