@@ -239,7 +239,8 @@ class Weighing:
         """One per sentence: higher is likelier to answer. What the encoder left out comes behind what it has read."""
         scores: np.ndarray = self.order @ np.array(MODEL["order"][self.kind])
         unread = [bool(self.tokens) and index not in self.tokens for index in range(len(self.places))]
-        return scores - OTHER_KEY * (self._of_other_keys() + np.array(unread, dtype=float))
+        scores -= OTHER_KEY * (self._of_other_keys() + np.array(unread, dtype=float))
+        return scores
 
     def _of_other_keys(self) -> np.ndarray:
         """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""
