@@ -5,7 +5,8 @@ A file of a thread is a document of *My files* whose access list holds the threa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -32,6 +33,7 @@ from retrieval_app.models import ChatThread
 from retrieval_app.search.multi_collection import THREAD, Beside
 
 CARDS = 12
+PATIENCE_S, POLL_S = 20.0, 0.25
 
 
 class FilesForm(forms.Form):
@@ -149,6 +151,29 @@ def search_files(thread: ChatThread, collections: Sequence[Collection], plan: Re
     own = {each.collection_id: each.collection for each in files_of_thread(thread)}
     only = replace(plan, filters=replace(plan.filters, metadata={**plan.filters.metadata, THREAD: str(thread.pk)}))
     return [Beside(collection, only) for pk, collection in own.items() if pk not in {each.pk for each in collections}]
+
+
+def wait_for_files(thread: ChatThread, collections: Sequence[Collection], tell: Callable[[], None]) -> None:
+    """Wait, at most `PATIENCE_S`, while files of the thread are read, and for the first document of collections that
+    have none. Calls `tell` where that takes time. Raises ServiceError 409 if there is still none of these."""
+    until = time.monotonic() + PATIENCE_S
+    own, first = _being_read(thread, collections)
+    if own or first:
+        tell()
+    while (own or first) and time.monotonic() < until:
+        time.sleep(POLL_S)
+        own, first = _being_read(thread, collections)
+    if first:
+        message = gettext("Your files are still being read. Ask again in a moment.")
+        raise ServiceError(message, type="files_being_read", status=409)
+
+
+def _being_read(thread: ChatThread, collections: Sequence[Collection]) -> tuple[bool, bool]:
+    """Whether files of the thread are, and whether the first files of a collection are."""
+    jobs = IngestJob.objects.active()
+    own = thread.has_files and jobs.filter(doc_id__startswith=folder_of_thread(thread)).exists()
+    empty = [each.pk for each in collections if not each.documents.exists()]
+    return own, jobs.filter(collection__in=empty).exists()
 
 
 def _describe(

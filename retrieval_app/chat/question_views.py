@@ -24,7 +24,7 @@ from collections_app.models import Collection
 from ragd.errors import RagdError
 from retrieval_app.answers.chat_answerer import has_chat_model
 from retrieval_app.chat.assistants import collections_of_assistant
-from retrieval_app.chat.files import search_files
+from retrieval_app.chat.files import search_files, wait_for_files
 from retrieval_app.chat.follow_ups import make_whole, turns_of
 from retrieval_app.chat.threads import LEASE, Writing, add_message
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
@@ -62,6 +62,7 @@ class Question:
 
     def _ask(self, listener: Listener) -> QueryRun:
         data = self.form.cleaned_data
+        wait_for_files(self.thread, data["collection"], listener.reading_files)
         collection, chosen, beside = self.form.asked()
         if not data["as_of"]:
             beside += search_files(self.thread, data["collection"], chosen.plan)
@@ -153,6 +154,9 @@ class Listener(query_pipeline.RunListener, Protocol):
     def of_other(self) -> query_pipeline.RunListener | None:
         """Who is told of the second answer; None: nobody."""
 
+    def reading_files(self) -> None:
+        """The question waits for files that are being read."""
+
 
 class Keeper(Listener):
     """Keeps the message, and is told of the answer by nobody."""
@@ -161,6 +165,9 @@ class Keeper(Listener):
         self.question = question
 
     def of_other(self) -> None:
+        """As `tell`."""
+
+    def reading_files(self) -> None:
         """As `tell`."""
 
     def retrieved(self, run: QueryRun) -> None:
