@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -139,8 +138,8 @@ class Visit:
         return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
 
     def faults(self) -> list[str]:
-        """What is wrong with the page as it is: axe-core in light, contrast in dark, the width on a phone. Where the folder
-        RAGD_SCREENS is named, pictures of it are taken instead: wide in light and dark, narrow in light."""
+        """What is wrong with the page as it is: axe-core in light, contrast in dark, the width on a phone. Where
+        RAGD_SCREENS names a folder, pictures are taken instead: wide in light and dark, narrow in light."""
         if SCREENS:
             self.take_pictures()
             return []
