@@ -1,12 +1,14 @@
-"""64 clients for a minute, and one search beside a minimal server that sends the same SQL.
+"""64 clients for a minute, one search beside a minimal server that sends the same SQL, and threads that have files.
 
-Run: python -m benchmarks.bench_load [--clients 64] [--seconds 60] [--rounds 200]
+Run: python -m benchmarks.bench_load [--clients 64] [--seconds 60] [--rounds 200] [--threads 10000]
 
 load   a whole server of its own with ragd's documentation: 70 of 100 requests search, 20 ask (the answer of a model
        on the loopback, streamed), 10 upload a document. Printed are requests per second, percentiles, errors, how
        often a client was told to wait, and the server's memory, open files and database connections.
 peer   searches by one client, in turns with a FastAPI server (installed into a folder of its own) that embeds the query
        and calls `ragd.retrieve` over the same database: no accounts, no run kept, no trace. Medians and their ratio.
+threads  a server with 10,000 threads that have a file each, and one with the same files of no thread, started in turns:
+       a search of another collection, a start and a backup. Files and rows are copied inside the database.
 """
 
 from __future__ import annotations
@@ -19,18 +21,37 @@ import sys
 import tempfile
 import time
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
+
 from benchmarks.load import COLLECTION, QUESTIONS, Usage, loaded_server, press, print_tally
 from ragd_site import embedded
-from tests.server import ROOT, Server, free_port
+from tests.server import ROOT, Server, free_port, running_server
 
 TARGET_RATIO = 1.3
 WARM_S = 10.0
 # with what they need that is not installed here anyway
 PACKAGES = ("fastapi", "starlette", "uvicorn", "annotated-doc", "typing-inspection", "psycopg_pool")
+KINDS, TURNS = ("files", "threads"), 3
+COLUMNS = """
+SELECT column_name FROM information_schema.columns
+WHERE table_name = %s AND column_name <> 'id' AND is_generated = 'NEVER' ORDER BY ordinal_position
+"""
+COPY_ROWS = """
+INSERT INTO {table} ({columns})
+SELECT {values} FROM {table} t, unnest(%(threads)s::uuid[], %(readers)s::bigint[]) AS each(thread, reader)
+WHERE t.collection_id = {pk} AND t.doc_id = 'seed.md'
+"""
+OF_THREAD = {"access": "ARRAY[reader]", "metadata": "jsonb_build_object('thread', thread)"}
+MAKE_THREADS = """
+INSERT INTO chat_threads (id, title, collection_ids, shared, rewrites, has_files, created_at, updated_at, user_id)
+SELECT thread, 'A file', ARRAY[1], false, true, true, now(), now(), (SELECT min(id) FROM auth_user)
+FROM unnest(%(threads)s::uuid[]) AS thread
+"""
 MINIMAL = """
 import os
 import psycopg_pool
@@ -61,12 +82,17 @@ def search(asked: Asked):
 
 
 def main() -> None:
-    """--clients 0: no load."""
+    """--clients 0: no load. --threads 0: none with files."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--threads", type=int, default=10_000)
     options = parser.parse_args()
+    if options.threads:
+        measure_threads(options.threads)
+    if not options.clients and not options.rounds:
+        return
     with loaded_server() as server:
         if options.rounds:
             measure_peer(server, options.rounds)
@@ -77,6 +103,75 @@ def main() -> None:
     print(f"\n== load: {options.clients} clients, {options.seconds:g} s")
     print_tally(tally, options.seconds)
     print_usage(usages)
+
+
+def measure_threads(count: int) -> None:
+    """Each ratio is of medians: of starts and backups over `TURNS`, of searches over all."""
+    taken: dict[str, dict[str, list[float]]] = {kind: {"search": [], "start": [], "backup": []} for kind in KINDS}
+    with tempfile.TemporaryDirectory(prefix="ragd-bench-") as scratch:
+        Path(scratch).chmod(0o755)
+        for kind in KINDS:
+            with running_server(Path(scratch) / kind) as server:
+                copy_files(server, count, of_threads=kind == "threads")
+        for kind in KINDS * TURNS:
+            began, place = time.perf_counter(), Path(scratch) / f"{kind}-backups"
+            with running_server(Path(scratch) / kind) as server:
+                taken[kind]["start"].append(time.perf_counter() - began)
+                for question in [*QUESTIONS, *QUESTIONS * 5]:
+                    began = time.perf_counter()
+                    server.call("POST", f"/v1/collections/{COLLECTION}/search", {"query": question})
+                    taken[kind]["search"].append(time.perf_counter() - began)
+                began = time.perf_counter()
+                run_backup(server, place)
+                taken[kind]["backup"].append(time.perf_counter() - began)
+    for name in ("search", "start", "backup"):
+        files, threads = (statistics.median(taken[kind][name]) for kind in KINDS)
+        print(
+            f"{name} with {count:,} threads that have files: {threads:.3f} s, with the files alone {files:.3f} s:"
+            f" {threads / files:.3f} times, target at most 1.05"
+        )
+
+
+def copy_files(server: Server, count: int, *, of_threads: bool) -> None:
+    """Documents of `docs`, and so many files of a person, each of a thread of its own or of none."""
+    for name in (COLLECTION, "files"):
+        server.call("POST", "/v1/collections", {"name": name, "hybrid_enabled": True})
+    for path in sorted(Path("docs").glob("*.md"))[:20]:
+        body = {"title": path.stem, "content": path.read_text()}
+        server.call("PUT", f"/v1/collections/{COLLECTION}/documents/{path.stem}", body)
+    (outcome,) = server.upload("files", [("seed.md", Path("docs/chunking.md").read_bytes()[:1500])])
+    while server.call("GET", f"/v1/jobs/{outcome['job_id']}")["state"] != "succeeded":
+        time.sleep(0.2)
+    cluster = embedded.read_cluster(server.var)
+    assert cluster is not None
+    ids = [uuid.UUID(int=number << 66) for number in range(1, count + 1)]
+    values = {"threads": ids, "readers": [-1 - (each.int >> 66) for each in ids]}
+    with psycopg.connect(cluster.url, autocommit=True) as connection:
+        row = connection.execute(
+            "UPDATE collections SET name = 'my-files-1-x' WHERE name = 'files' RETURNING id"
+        ).fetchone()
+        assert row is not None
+        for table in ("documents", f"chunks_c{row[0]}_g1", "uploads"):
+            columns = connection.execute(COLUMNS, [table]).fetchall()
+            own = {"doc_id": "'thread-' || thread || '/seed.md'"} | (OF_THREAD if of_threads else {})
+            names = [name for (name,) in columns]
+            sources = ", ".join(own.get(name, f"t.{name}") for name in names)
+            connection.execute(
+                COPY_ROWS.format(table=table, columns=", ".join(names), values=sources, pk=row[0]), values
+            )
+        if of_threads:
+            connection.execute(MAKE_THREADS, values)
+        connection.execute("VACUUM ANALYZE")
+
+
+def run_backup(server: Server, place: Path) -> None:
+    command = [sys.executable, "manage.py", "ragd", "backup"]
+    options = ["--at", str(place), "--key-file", f"{place}.key"]
+    if not Path(f"{place}.key").exists():
+        subprocess.run(
+            [*command, "key", f"{place}.key"], cwd=ROOT, env=os.environ | {"RAGD_VAR": str(server.var)}, check=True
+        )
+    subprocess.run([*command, *options], cwd=ROOT, env=os.environ | {"RAGD_VAR": str(server.var)}, check=True)
 
 
 def print_usage(usages: list[Usage]) -> None:
@@ -114,18 +209,8 @@ def measure_peer(server: Server, rounds: int) -> None:
 def minimal_server(server: Server) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory(prefix="ragd-bench-") as scratch:
         folder, port = Path(scratch), free_port()
-        pip = [
-            sys.executable,
-            "-m",
-            "pip",
-            "install",
-            "-qq",
-            "--disable-pip-version-check",
-            "--no-deps",
-            "--target",
-            scratch,
-        ]
-        subprocess.run([*pip, *PACKAGES], check=True)
+        options = ["-qq", "--disable-pip-version-check", "--no-deps", "--target", scratch]
+        subprocess.run([sys.executable, "-m", "pip", "install", *options, *PACKAGES], check=True)
         (folder / "minimal.py").write_text(MINIMAL)
         cluster = embedded.read_cluster(server.var)
         assert cluster is not None

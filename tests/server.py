@@ -122,11 +122,12 @@ def peak_memory_mb(pids: Iterable[int]) -> float:
 
 
 @contextmanager
-def running_server(**variables: str) -> Iterator[Server]:
-    """Started by the same supervisor as `make run`, without the sample; stopped, and its data removed, at the end."""
+def running_server(var: Path | None = None, **variables: str) -> Iterator[Server]:
+    """Started by the same supervisor as `make run`, without the sample; stopped, and its data removed, at the end.
+    var: where data is or begins, and stays."""
     with tempfile.TemporaryDirectory(prefix="ragd-bench-") as scratch:
         Path(scratch).chmod(0o755)
-        port, var = free_port(), Path(scratch) / "var"
+        port, var = free_port(), var or Path(scratch) / "var"
         inherited = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
         defaults = {"RAGD_LOG_LEVEL": "WARNING", "RAGD_SAMPLE": "off"}
         environment = inherited | {"PORT": str(port), "RAGD_VAR": str(var)} | defaults | variables
