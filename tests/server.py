@@ -15,7 +15,7 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -138,8 +138,10 @@ def running_server(var: Path | None = None, **variables: str) -> Iterator[Server
         try:
             url = f"http://127.0.0.1:{port}"
             _wait(process, url, Path(scratch) / "log")
-            key = Server(url, "", var, process.pid).call("POST", "/v1/api-keys", {"label": "benchmark"})["secret_once"]
-            yield Server(url, key, var, process.pid)
+            first = Server(url, "", var, process.pid)
+            if not (kept := var / "benchmark_key").exists():
+                kept.write_text(first.call("POST", "/v1/api-keys", {"label": "benchmark"})["secret_once"])
+            yield replace(first, key=kept.read_text())
         finally:
             process.send_signal(signal.SIGINT)
             try:

@@ -14,6 +14,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext
@@ -154,26 +155,28 @@ def search_files(thread: ChatThread, collections: Sequence[Collection], plan: Re
 
 
 def wait_for_files(thread: ChatThread, collections: Sequence[Collection], tell: Callable[[], None]) -> None:
-    """Wait, at most `PATIENCE_S`, while files of the thread are read, and for the first document of collections that
-    have none. Calls `tell` where that takes time. Raises ServiceError 409 if there is still none of these."""
+    """Wait, at most `PATIENCE_S`, while files of the thread are read, and for the first of what its owner added to the
+    collections. Calls `tell` where that takes time. Raises ServiceError 409 if there is no document to ask then."""
     until = time.monotonic() + PATIENCE_S
-    own, first = _being_read(thread, collections)
-    if own or first:
-        tell()
-    while (own or first) and time.monotonic() < until:
+    if not _is_reading(thread, collections):
+        return
+    tell()
+    while (reading := _is_reading(thread, collections)) and time.monotonic() < until:
         time.sleep(POLL_S)
-        own, first = _being_read(thread, collections)
-    if first:
+    if reading and not Document.objects.filter(collection__in=collections).exists():
         message = gettext("Your files are still being read. Ask again in a moment.")
         raise ServiceError(message, type="files_being_read", status=409)
 
 
-def _being_read(thread: ChatThread, collections: Sequence[Collection]) -> tuple[bool, bool]:
-    """Whether files of the thread are, and whether the first files of a collection are."""
+def _is_reading(thread: ChatThread, collections: Sequence[Collection]) -> bool:
+    """Whether files are being read that the owner of the thread is likely to ask: any of the thread, and those of an
+    upload of which nothing is ready yet."""
     jobs = IngestJob.objects.active()
-    own = thread.has_files and jobs.filter(doc_id__startswith=folder_of_thread(thread)).exists()
-    empty = [each.pk for each in collections if not each.documents.exists()]
-    return own, jobs.filter(collection__in=empty).exists()
+    if thread.has_files and jobs.filter(doc_id__startswith=folder_of_thread(thread)).exists():
+        return True
+    ready = IngestJob.objects.filter(batch=OuterRef("batch"), state="succeeded")
+    own = jobs.filter(collection__in=collections, batch__created_by=thread.user.get_username())
+    return bool(own.exclude(Exists(ready)).exists())
 
 
 def _describe(

@@ -109,6 +109,7 @@ def test_a_question_waits_for_the_first_file(visitor: Client, monkeypatch: pytes
 
     def finish(_: float) -> None:
         ingest_text(own, "bees.txt", BEES[1].decode())
+        own.jobs.update(state="succeeded")
 
     monkeypatch.setattr("retrieval_app.chat.files.PATIENCE_S", 20.0)
     monkeypatch.setattr("retrieval_app.chat.files.time.sleep", finish)
