@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from django import forms
+from django.conf import settings
 from django.contrib import messages
 from django.db.models import Exists, OuterRef
 from django.forms import BoundField
@@ -228,6 +229,7 @@ def add(request: PageRequest, name: str) -> HttpResponse:
     key = request.GET.get("kind", "")
     if not key:
         context = {"collection": collection, "tab": "sources", "kinds": source_kinds().values()}
+        context["unready"] = [] if settings.RAGD_SOURCE_FOLDERS else ["folder"]
         return render_page(request, "sources/kinds.html", context)
     return _edit(request, collection, _kind(key), None)
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpResponse, QueryDict
+from django.http import Http404, HttpResponse, QueryDict
 from django.utils.translation import gettext_lazy
 
 from collections_app.access.rules import READ, needs
@@ -69,6 +69,8 @@ def show_impact(request: PageRequest, name: str) -> HttpResponse:
     """
     collection = find_collection(name)
     query = _given(request)
+    if not _wanted(query):
+        raise Http404("the address names no change")
     long = query.get("long") == "1"
     # the same fields for a form that asks again
     context: dict[str, Any] = {

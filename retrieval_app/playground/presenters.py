@@ -227,7 +227,7 @@ def _path_of(candidate: Mapping[str, Any]) -> tuple[str, str]:
 def _first_words(content: str) -> str:
     """Of the first line that is no heading; of a heading where there is nothing else."""
     lines = [line.strip() for line in content.splitlines() if line.strip()]
-    return next((line for line in lines if not line.startswith("#")), content.strip())[:TEXT_CHARS]
+    return next((line for line in lines if not line.startswith(("#", "```"))), content.strip())[:TEXT_CHARS]
 
 
 def _formula(candidate: Mapping[str, Any]) -> str:

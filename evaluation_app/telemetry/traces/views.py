@@ -15,7 +15,7 @@ from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.page_requests import PageRequest, find_or_404, is_part, render_page
 from collections_app.models import Collection, IngestJob
 from evaluation_app.models import Span
-from evaluation_app.telemetry.explorer.span_links import nearby_matches, span_href
+from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE, nearby_matches, span_href
 from evaluation_app.telemetry.store.span_reads import (
     flush_pending,
     run_validity,
@@ -145,7 +145,7 @@ def trace(request: PageRequest, trace_id: str) -> HttpResponse:
         "named": named,
         "runs": QueryRun.objects.filter(of_trace).for_lists()[:RUNS_SHOWN],
         "asked": QueryRun.objects.filter(trace_id__in=asked).for_lists()[:RUNS_LISTED] if asked else (),
-    } | _chosen_span(request)
+    } | _chosen_span(request, Q(run_id=named.pk) if named else Q(trace_id=trace_id))
     return render_page(
         request, "evaluation/trace.html", context | _waterfall_context(waterfall, requested), parts=PARTS
     )
@@ -167,13 +167,15 @@ def describe_run_trace(request: PageRequest, run: QueryRun) -> dict[str, Any]:
     flush_pending(run)
     requested = _filter(request)
     context = _waterfall_context(run_waterfall(run, **requested), requested)
-    return context if is_part(request, PARTS) else context | {"view": "trace"} | _chosen_span(request)
+    return context if is_part(request, PARTS) else context | {"view": "trace"} | _chosen_span(request, Q(run_id=run.pk))
 
 
-def _chosen_span(request: PageRequest) -> dict[str, Any]:
-    """What the pane beside the spans shows: the span that the address names, {} where it names none that is stored."""
+def _chosen_span(request: PageRequest, shown: Q) -> dict[str, Any]:
+    """What the pane beside the spans shows: the span that the address names, else the first pipeline of those shown,
+    which holds question and answer; {} without either."""
     span_id = request.GET.get("span", "").replace("\x00", "")
-    chosen = Span.objects.filter(span_id=span_id).first() if span_id else None
+    rows = Span.objects.filter(span_id=span_id) if span_id else Span.objects.filter(shown, type=PIPELINE_TYPE)
+    chosen = rows.order_by("started_at", "id").first()
     return {"chosen": chosen} | (describe_span_page(chosen, request.GET.get("tab", "")) if chosen else {})
 
 
