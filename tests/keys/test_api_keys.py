@@ -232,7 +232,8 @@ def test_the_first_key_is_made_on_the_page_where_the_api_does_not_make_it(settin
     assert Client().post("/v1/api-keys", body, content_type="application/json").status_code == 401
     client = Client()
     client.force_login(User.objects.create_superuser("boss"))
-    secret = client.post("/keys/?view=new", {"label": "first", "scopes": sorted(ALL)}).context["secret"]
+    fields = {"label": "first", "scopes": sorted(ALL), "collections": ""}
+    secret = client.post("/keys/?view=new", fields).context["secret"]
     assert Api(Client(), secret).get("/api-keys").json()["items"][0]["label"] == "first"
 
 
