@@ -28,15 +28,16 @@ from pathlib import Path
 
 import psycopg
 
-from benchmarks.load import COLLECTION, QUESTIONS, Usage, loaded_server, press, print_tally
-from ragd_site import embedded
+from benchmarks.bench_search import timed
+from benchmarks.load import COLLECTION, QUESTIONS, Usage, add_documents, loaded_server, press, print_tally
 from tests.server import ROOT, Server, free_port, running_server
 
 TARGET_RATIO = 1.3
 WARM_S = 10.0
 # with what they need that is not installed here anyway
 PACKAGES = ("fastapi", "starlette", "uvicorn", "annotated-doc", "typing-inspection", "psycopg_pool")
-KINDS, TURNS = ("files", "threads"), 3
+OWN = "my-files-1-x"
+KINDS, TURNS, TIMED = ("files", "threads"), 3, ("search", "start", "backup")
 COLUMNS = """
 SELECT column_name FROM information_schema.columns
 WHERE table_name = %s AND column_name <> 'id' AND is_generated = 'NEVER' ORDER BY ordinal_position
@@ -44,7 +45,7 @@ WHERE table_name = %s AND column_name <> 'id' AND is_generated = 'NEVER' ORDER B
 COPY_ROWS = """
 INSERT INTO {table} ({columns})
 SELECT {values} FROM {table} t, unnest(%(threads)s::uuid[], %(readers)s::bigint[]) AS each(thread, reader)
-WHERE t.collection_id = {pk} AND t.doc_id = 'seed.md'
+WHERE t.collection_id = 2 AND t.doc_id = 'seed.md'
 """
 OF_THREAD = {"access": "ARRAY[reader]", "metadata": "jsonb_build_object('thread', thread)"}
 MAKE_THREADS = """
@@ -107,71 +108,58 @@ def main() -> None:
 
 def measure_threads(count: int) -> None:
     """Each ratio is of medians: of starts and backups over `TURNS`, of searches over all."""
-    taken: dict[str, dict[str, list[float]]] = {kind: {"search": [], "start": [], "backup": []} for kind in KINDS}
+    taken: dict[str, dict[str, list[float]]] = {
+        name: {kind: [] for kind in KINDS} for name in ("search", "start", "backup")
+    }
     with tempfile.TemporaryDirectory(prefix="ragd-bench-") as scratch:
         Path(scratch).chmod(0o755)
         for kind in KINDS:
             with running_server(Path(scratch) / kind) as server:
                 copy_files(server, count, of_threads=kind == "threads")
         for kind in KINDS * TURNS:
-            began, place = time.perf_counter(), Path(scratch) / f"{kind}-backups"
+            began = time.perf_counter()
             with running_server(Path(scratch) / kind) as server:
-                taken[kind]["start"].append(time.perf_counter() - began)
-                for question in [*QUESTIONS, *QUESTIONS * 5]:
-                    began = time.perf_counter()
-                    server.call("POST", f"/v1/collections/{COLLECTION}/search", {"query": question})
-                    taken[kind]["search"].append(time.perf_counter() - began)
-                began = time.perf_counter()
-                run_backup(server, place)
-                taken[kind]["backup"].append(time.perf_counter() - began)
-    for name in ("search", "start", "backup"):
-        files, threads = (statistics.median(taken[kind][name]) for kind in KINDS)
+                taken["start"][kind].append((time.perf_counter() - began) * 1000)
+                address = f"/v1/collections/{COLLECTION}/search"
+                taken["search"][kind] += [
+                    timed(server.call, "POST", address, {"query": each}) for each in QUESTIONS * 6
+                ]
+                taken["backup"][kind].append(timed(run_backup, server, Path(scratch) / f"{kind}-backups"))
+    for name, times in taken.items():
+        files, threads = (statistics.median(times[kind]) for kind in KINDS)
         print(
-            f"{name} with {count:,} threads that have files: {threads:.3f} s, with the files alone {files:.3f} s:"
+            f"{name} with {count:,} threads that have files: {threads:.1f} ms, with the files alone {files:.1f} ms:"
             f" {threads / files:.3f} times, target at most 1.05"
         )
 
 
 def copy_files(server: Server, count: int, *, of_threads: bool) -> None:
     """Documents of `docs`, and so many files of a person, each of a thread of its own or of none."""
-    for name in (COLLECTION, "files"):
-        server.call("POST", "/v1/collections", {"name": name, "hybrid_enabled": True})
-    for path in sorted(Path("docs").glob("*.md"))[:20]:
-        body = {"title": path.stem, "content": path.read_text()}
-        server.call("PUT", f"/v1/collections/{COLLECTION}/documents/{path.stem}", body)
-    (outcome,) = server.upload("files", [("seed.md", Path("docs/chunking.md").read_bytes()[:1500])])
+    add_documents(server)
+    server.call("POST", "/v1/collections", {"name": OWN, "hybrid_enabled": True})
+    (outcome,) = server.upload(OWN, [("seed.md", Path("docs/chunking.md").read_bytes()[:1500])])
     while server.call("GET", f"/v1/jobs/{outcome['job_id']}")["state"] != "succeeded":
         time.sleep(0.2)
-    cluster = embedded.read_cluster(server.var)
-    assert cluster is not None
     ids = [uuid.UUID(int=number << 66) for number in range(1, count + 1)]
     values = {"threads": ids, "readers": [-1 - (each.int >> 66) for each in ids]}
-    with psycopg.connect(cluster.url, autocommit=True) as connection:
-        row = connection.execute(
-            "UPDATE collections SET name = 'my-files-1-x' WHERE name = 'files' RETURNING id"
-        ).fetchone()
-        assert row is not None
-        for table in ("documents", f"chunks_c{row[0]}_g1", "uploads"):
-            columns = connection.execute(COLUMNS, [table]).fetchall()
-            own = {"doc_id": "'thread-' || thread || '/seed.md'"} | (OF_THREAD if of_threads else {})
-            names = [name for (name,) in columns]
+    own = {"doc_id": "'thread-' || thread || '/seed.md'"} | (OF_THREAD if of_threads else {})
+    with psycopg.connect(server.database_url, autocommit=True) as connection:
+        for table in ("documents", "chunks_c2_g1", "uploads"):
+            names = [name for (name,) in connection.execute(COLUMNS, [table])]
             sources = ", ".join(own.get(name, f"t.{name}") for name in names)
-            connection.execute(
-                COPY_ROWS.format(table=table, columns=", ".join(names), values=sources, pk=row[0]), values
-            )
+            connection.execute(COPY_ROWS.format(table=table, columns=", ".join(names), values=sources), values)
         if of_threads:
             connection.execute(MAKE_THREADS, values)
         connection.execute("VACUUM ANALYZE")
 
 
 def run_backup(server: Server, place: Path) -> None:
-    command = [sys.executable, "manage.py", "ragd", "backup"]
-    options = ["--at", str(place), "--key-file", f"{place}.key"]
-    if not Path(f"{place}.key").exists():
-        subprocess.run(
-            [*command, "key", f"{place}.key"], cwd=ROOT, env=os.environ | {"RAGD_VAR": str(server.var)}, check=True
-        )
-    subprocess.run([*command, *options], cwd=ROOT, env=os.environ | {"RAGD_VAR": str(server.var)}, check=True)
+    """As an operator runs it; the key is made at the first."""
+    key, environment = place.with_suffix(".key"), os.environ | {"RAGD_VAR": str(server.var)}
+    backup = [["--at", str(place), "--key-file", str(key)]]
+    for arguments in backup if key.exists() else [["key", str(key)], *backup]:
+        command = [sys.executable, "manage.py", "ragd", "backup", *arguments]
+        subprocess.run(command, cwd=ROOT, env=environment, check=True)
 
 
 def print_usage(usages: list[Usage]) -> None:
@@ -212,9 +200,7 @@ def minimal_server(server: Server) -> Iterator[tuple[str, str]]:
         options = ["-qq", "--disable-pip-version-check", "--no-deps", "--target", scratch]
         subprocess.run([sys.executable, "-m", "pip", "install", *options, *PACKAGES], check=True)
         (folder / "minimal.py").write_text(MINIMAL)
-        cluster = embedded.read_cluster(server.var)
-        assert cluster is not None
-        values = os.environ | {"DATABASE": cluster.url, "PYTHONPATH": f"{ROOT}:{scratch}"}
+        values = os.environ | {"DATABASE": server.database_url, "PYTHONPATH": f"{ROOT}:{scratch}"}
         command = [sys.executable, "-m", "uvicorn", "minimal:app", "--port", str(port), "--log-level", "warning"]
         with (folder / "log").open("wb") as log:
             process = subprocess.Popen(command, cwd=scratch, env=values, stdout=log, stderr=log)
