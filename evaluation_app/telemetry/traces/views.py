@@ -172,10 +172,10 @@ def describe_run_trace(request: PageRequest, run: QueryRun) -> dict[str, Any]:
 
 def _chosen_span(request: PageRequest, shown: Q) -> dict[str, Any]:
     """What the pane beside the spans shows: the span that the address names, else the first pipeline of those shown,
-    which holds question and answer; {} without either."""
+    which holds question and answer, else the first span; {} for one that is not stored."""
     span_id = request.GET.get("span", "").replace("\x00", "")
-    rows = Span.objects.filter(span_id=span_id) if span_id else Span.objects.filter(shown, type=PIPELINE_TYPE)
-    chosen = rows.order_by("started_at", "id").first()
+    rows = Span.objects.filter(Q(span_id=span_id) if span_id else shown).order_by("started_at", "id")
+    chosen = rows.first() if span_id else rows.filter(type=PIPELINE_TYPE).first() or rows.first()
     return {"chosen": chosen} | (describe_span_page(chosen, request.GET.get("tab", "")) if chosen else {})
 
 
