@@ -77,8 +77,9 @@ settings: $(RUNTIME)  ## Write the table of all settings into docs/configuration
 pictures: $(DEV)  ## Take the picture of the README from the server of `make run`; needs Chromium
 	@$(PY) -m tools.pictures
 
-screens: $(DEV)  ## Take pictures of every page, empty, full and failing, light and dark, wide and narrow, into dist/screens
-	RAGD_SCREENS=dist/screens $(PY) -m pytest -q tests/browser/test_every_page.py -k "every_page or without_data or opens_over"
+screens: $(DEV)  ## Take pictures of every page, empty, full and failing, light, dark and narrow, into dist/screens
+	RAGD_SCREENS=dist/screens $(PY) -m pytest -q -n 2 --dist load $(addprefix tests/browser/test_every_page.py::test_,every_page pages_without_data_and_pages_of_failure what_opens_over_a_page)
+	@find dist/screens -name '*.png' | wc -l
 
 messages: $(DEV)  ## Collect the texts of the interface for translation and compile them; needs gettext
 	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d django -i .venv -i tests -i tools -i var

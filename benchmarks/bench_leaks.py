@@ -65,8 +65,7 @@ def measure(arguments: argparse.Namespace) -> None:
     if arguments.words:
         ask_words(arguments.words, arguments.seed)
         return
-    from ragd_site.operations.leak_probe.channels import CHANNELS, Marks, Person, what_may_be_read
-    from ragd_site.operations.leak_probe.probe import ProbeReport, ask_once, question_about
+    from ragd_site.operations import leak_probe
     from tests.access.corpus import make_corpus
 
     began = time.perf_counter()
@@ -74,10 +73,10 @@ def measure(arguments: argparse.Namespace) -> None:
         people=arguments.people, groups=arguments.groups, documents=arguments.documents, seed=arguments.seed
     )
     print(f"corpus in {time.perf_counter() - began:.0f} s", flush=True)
-    chance, report = random.Random(arguments.seed), ProbeReport("everybody")
-    people: dict[int, Person] = {}
+    chance, report = random.Random(arguments.seed), leak_probe.ProbeReport("everybody")
+    people: dict[int, leak_probe.Person] = {}
     stack = ExitStack()
-    names, changes, refused, began = list(CHANNELS), 0, 0, time.perf_counter()
+    names, changes, refused, began = list(leak_probe.CHANNELS), 0, 0, time.perf_counter()
     ended, meanwhile = threading.Event(), Counter[str]()
 
     def keep_changing() -> None:
@@ -91,22 +90,23 @@ def measure(arguments: argparse.Namespace) -> None:
     for number in range(arguments.questions):
         user = chance.choice(corpus.people)
         if user.pk not in people:
-            people[user.pk] = stack.enter_context(Person(user).opened())
+            people[user.pk] = stack.enter_context(leak_probe.Person(user).opened())
         collection = chance.choice(corpus.collections)
-        before = what_may_be_read(user, collection)
+        before = leak_probe.what_may_be_read(user, collection)
         aimed = chance.sample(sorted(before.hidden), min(AIMED, len(before.hidden)))
         target = aimed[0] if aimed else min(before.readable, default="")
         name = names[number % len(names)]
-        question = question_about(collection, target, chance)
+        ask, marks = leak_probe.CHANNELS[name], leak_probe.Marks(before, aimed)
+        question = leak_probe.question_about(collection, target, chance)
         if number == arguments.questions * 9 // 10:
             beside.start()
         if beside.is_alive():
-            told = CHANNELS[name](people[user.pk], collection, question, target)
+            told = ask(people[user.pk], collection, question, target)
             report.asked += 1
-            leaked = (Marks(before, aimed).found_in(told.body) | set(told.doc_ids or ())) & before.hidden
+            leaked = (marks.found_in(told.body) | set(told.doc_ids or ())) & before.hidden
             meanwhile["leaks"] += len(leaked)
         else:
-            ask_once(report, people[user.pk], Marks(before, aimed), (name, CHANNELS[name]), question, target)
+            leak_probe.ask_once(report, people[user.pk], marks, (name, ask), question, target)
         refused += not before.enters
         if number % CHANGES_EVERY == 0:
             corpus.change_something()

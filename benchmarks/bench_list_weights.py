@@ -26,8 +26,8 @@ from benchmarks.multilingual import LANGUAGES, load
 from benchmarks.scifact import SciFact, load_scifact
 from ragd.insight.list_weights import CHUNKS, embed_probes, make_probes, measure_list_weights
 from ragd.models.embedding import LocalEmbedder
-from ragd.models.late_interaction import LateInteraction
 from ragd.models.multilingual_e5 import MODEL, MultilingualE5Embedder
+from ragd.models.reranking import LateInteraction
 from ragd.search.fusion import fuse
 from ragd.store.indexing import embed_chunks
 from ragd.store.tables import apply_schema, create_collection

@@ -9,7 +9,6 @@ Then the server with telemetry is asked while its span tables refuse every row, 
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import statistics
@@ -21,14 +20,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from prometheus_client.parser import text_string_to_metric_families
 
 from benchmarks.bench_search import timed
 from benchmarks.scifact import JsonClient, ingest, load_scifact
-from tests.server import ROOT, START_S, Server, free_port, running_server
+from tests.server import ROOT, Server, free_port, running_server, wait_until_healthy
 
 DOCUMENTS = 500
 ROUNDS = 30
@@ -48,36 +46,12 @@ def second_server(server: Server, **variables: str) -> Iterator[Server]:
     command = [sys.executable, "-m", "gunicorn", "-c", "python:ragd_site.web", "ragd_site.wsgi"]
     process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        url, until = f"http://127.0.0.1:{port}", time.monotonic() + START_S
-        while not answers(url):
-            if process.poll() is not None or time.monotonic() > until:
-                sys.exit("the second web server did not start")
-            time.sleep(0.2)
+        url = f"http://127.0.0.1:{port}"
+        wait_until_healthy(process, url, Path(os.devnull))
         yield replace(server, url=url, pid=process.pid)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(f"{url}/v1/health", timeout=2):
-            return True
-    except OSError:
-        return False
-
-
-def database(server: Server) -> psycopg.Connection[Any]:
-    """The embedded database of the server, as its owner."""
-    code = (
-        "from django.conf import settings; import json; print(json.dumps(settings.DATABASES['default'], default=str))"
-    )
-    environment = os.environ | {"RAGD_VAR": str(server.var), "DJANGO_SETTINGS_MODULE": "ragd_site.settings"}
-    said = subprocess.run([sys.executable, "-c", code], env=environment, cwd=ROOT, capture_output=True, check=True)
-    values = json.loads(said.stdout)
-    known = {"dbname": values["NAME"], "host": values["HOST"], "port": values["PORT"], "user": values["USER"]}
-    password = {"password": values["PASSWORD"]} if values["PASSWORD"] else {}
-    return psycopg.connect(**{name: value for name, value in known.items() if value}, **password, autocommit=True)
 
 
 def read_counts(server: Server) -> dict[str, float]:
@@ -167,7 +141,7 @@ def settle(server: Server) -> dict[str, float]:
 
 
 def measure_faults(server: Server, queries: Sequence[str]) -> None:
-    with database(server) as connection:
+    with psycopg.connect(server.database_url, autocommit=True) as connection:
         before = settle(server)
         connection.execute(REFUSE)
         for table in ("spans", "span_writers"):

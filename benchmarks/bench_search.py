@@ -25,9 +25,10 @@ def measure(call: Callable[[str], object], queries: Sequence[str]) -> list[float
     return [timed(call, query) for query in queries]
 
 
-def timed(call: Callable[[str], object], query: str) -> float:
+def timed(call: Callable[..., object], *arguments: object) -> float:
+    """Milliseconds of one call."""
     began = time.perf_counter()
-    call(query)
+    call(*arguments)
     return (time.perf_counter() - began) * 1000
 
 

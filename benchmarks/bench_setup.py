@@ -8,29 +8,18 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
-import urllib.error
-import urllib.request
 from collections import Counter
 from pathlib import Path
 
 from ragd_site import embedded
-from tests.server import descendants
+from tests.server import ROOT, descendants, free_port, wait_until_healthy
 
-ROOT = Path(__file__).resolve().parents[1]
 LIMIT_S = 900
 REST_S = 30.0  # after a start, until the worker has its processes and has done what every start does
 KINDS = {"gunicorn": "web", "celery": "worker", "postgres": "PostgreSQL"}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def start(clone: Path, port: int, **variables: str) -> tuple[subprocess.Popen[bytes], float]:
@@ -40,17 +29,8 @@ def start(clone: Path, port: int, **variables: str) -> tuple[subprocess.Popen[by
     log = (clone / "run.log").open("ab")
     stated = kept | {"PORT": str(port)} | variables
     process = subprocess.Popen(["make", "run"], cwd=clone, env=stated, stdout=log, stderr=log, start_new_session=True)
-    while time.monotonic() - began < LIMIT_S:
-        if process.poll() is not None:
-            sys.exit(f"make run ended with {process.returncode}:\n{(clone / 'run.log').read_text()[-3000:]}")
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/health", timeout=2) as answer:
-                if answer.status == 200:
-                    return process, time.monotonic() - began
-        except (urllib.error.URLError, OSError):
-            time.sleep(0.1)
-    stop(process)
-    sys.exit(f"no healthy server within {LIMIT_S} s:\n{(clone / 'run.log').read_text()[-3000:]}")
+    wait_until_healthy(process, f"http://127.0.0.1:{port}", clone / "run.log", LIMIT_S)
+    return process, time.monotonic() - began
 
 
 def stop(process: subprocess.Popen[bytes]) -> float:

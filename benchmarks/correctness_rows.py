@@ -15,7 +15,6 @@ its annotated sentences, the question is about the title. The sample: the golden
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from random import Random
 from typing import Literal
 
 from benchmarks.ragbench import SETS, read_rows
+from benchmarks.scifact import read_lines
 from evaluation_app.judges.features import NAME, NEGATION, NUMBER
 from ragd.text.chunking import split_sentences
 from retrieval_app.answers.extractive_answerer import list_stems
@@ -198,9 +198,9 @@ def _ragbench_cases(name: str, half: Half) -> Iterator[KnownCase]:
 
 
 def _scifact_cases(half: Half) -> Iterator[KnownCase]:
-    documents = {item["_id"]: item for item in _lines(need_data("scifact") / "corpus.jsonl")}
+    documents = {item["_id"]: item for item in read_lines(need_data("scifact") / "corpus.jsonl")}
     number = 0
-    for row in _lines(need_data("scifact") / "claims_evidence.jsonl"):
+    for row in read_lines(need_data("scifact") / "claims_evidence.jsonl"):
         if row["label"] != "SUPPORT" or not row["sentences"]:
             continue
         number += 1
@@ -215,7 +215,7 @@ def _scifact_cases(half: Half) -> Iterator[KnownCase]:
 
 
 def _sample_cases() -> Iterator[KnownCase]:
-    for row in _lines(ROOT / "evaluation_app" / "sample" / "golden.jsonl"):
+    for row in read_lines(ROOT / "evaluation_app" / "sample" / "golden.jsonl"):
         expected = row.get("expected_answer", "")
         paths = [ROOT / doc_id for doc_id in row["expected_doc_ids"]]
         if expected:
@@ -230,9 +230,3 @@ def _passage(text: str, wanted: set[str]) -> str:
     shares = [len(wanted & set(list_stems(sentence))) for sentence in sentences]
     best = sorted(range(len(sentences)), key=lambda index: (-shares[index], index))[:PASSAGE_SENTENCES]
     return " ".join(sentences[index] for index in sorted(best))
-
-
-def _lines(path: Path) -> Iterator[dict[str, object] | dict[str, str]]:
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            yield json.loads(line)

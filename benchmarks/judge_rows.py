@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,6 @@ from benchmarks.ragbench import SETS, read_rows
 from evaluation_app.judges.features import Features, measure_case
 from evaluation_app.judges.protocol import Case, texts_of
 from ragd.models.embedding import LocalEmbedder
-from ragd.types import Vector
 from retrieval_app.answers.extractive_answerer import WORD
 from tests.evaluation.ragbench_rows import row_answer, row_context
 
@@ -80,20 +79,6 @@ def embed_all(texts: Sequence[str], vectors_file: Path | None) -> dict[str, npt.
     if vectors_file and missing:
         np.savez(vectors_file, keys=np.array(list(kept)), vectors=np.stack(list(kept.values())))
     return {text: kept[key] for text, key in wanted.items()}
-
-
-class KeptEmbedder(LocalEmbedder):
-    """The local model, whose vectors stay in a file from one call to the next. vectors_file: None keeps nothing."""
-
-    def __init__(self, vectors_file: Path | None = None) -> None:
-        super().__init__()
-        self.vectors_file = vectors_file
-
-    def embed(self, texts: Sequence[str]) -> list[Vector]:
-        if self.vectors_file is None:
-            return super().embed(texts)
-        vectors = embed_all(texts, self.vectors_file)
-        return [cast(Vector, vectors[text]) for text in texts]
 
 
 def _embed(embedder: LocalEmbedder, texts: list[str]) -> Iterator[npt.NDArray[np.float32]]:

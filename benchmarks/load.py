@@ -1,4 +1,4 @@
-"""Clients that search, ask and upload at once, and what a server under them uses: for bench_load and bench_soak."""
+"""Clients that search, ask and upload at once, and what a server under them uses: for bench_load."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import random
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,12 +18,12 @@ from urllib.parse import urlsplit
 
 import psycopg
 
-from ragd_site import embedded
 from tests.fakes.openai_server import OpenAIServer
 from tests.server import Server, running_server
 
 COLLECTION = "docs"
 SHARES = {"search": 0.7, "ask": 0.2, "upload": 0.1}
+SAMPLE_S = 5.0
 PAUSE_S = 0.005  # between two words of the model
 ANSWER = "A document is cut into chunks of about equal size [1]. Each one keeps its place [2]. " * 3
 QUESTIONS = (
@@ -107,6 +107,14 @@ class Client:
         time.sleep(min(float(retry_after), 5.0))
 
 
+def add_documents(server: Server) -> None:
+    """A collection of ragd's documentation."""
+    server.call("POST", "/v1/collections", {"name": COLLECTION, "hybrid_enabled": True})
+    for path in sorted(Path("docs").glob("*.md"))[:20]:
+        body = {"title": path.stem, "content": path.read_text()}
+        server.call("PUT", f"/v1/collections/{COLLECTION}/documents/{path.stem}", body)
+
+
 @contextmanager
 def loaded_server(**variables: str) -> Iterator[Server]:
     """A server with ragd's documentation and a chat model on the loopback."""
@@ -115,10 +123,7 @@ def loaded_server(**variables: str) -> Iterator[Server]:
     model.pause = lambda sent: time.sleep(PAUSE_S)
     try:
         with running_server(LLM_BASE_URL=model.base_url, **variables) as server:
-            server.call("POST", "/v1/collections", {"name": COLLECTION, "hybrid_enabled": True})
-            for path in sorted(Path("docs").glob("*.md"))[:20]:
-                body = {"title": path.stem, "content": path.read_text()}
-                server.call("PUT", f"/v1/collections/{COLLECTION}/documents/{path.stem}", body)
+            add_documents(server)
             for question in QUESTIONS:
                 server.call("POST", f"/v1/collections/{COLLECTION}/search", {"query": question})
             yield server
@@ -126,15 +131,8 @@ def loaded_server(**variables: str) -> Iterator[Server]:
         model.stop()
 
 
-def press(
-    server: Server,
-    clients: int,
-    seconds: float,
-    *,
-    sample_s: float = 5.0,
-    told: Callable[[Usage], object] = lambda _: None,
-) -> tuple[Tally, list[Usage]]:
-    """So many clients for so long, each as fast as it is answered. told: of each sample of what the server uses."""
+def press(server: Server, clients: int, seconds: float) -> tuple[Tally, list[Usage]]:
+    """So many clients for so long, each as fast as it is answered, with samples of what the server uses."""
     tally, stopping, usages = Tally(), threading.Event(), list[Usage]()
     began = time.monotonic()
 
@@ -150,10 +148,8 @@ def press(
     try:
         while (passed := time.monotonic() - began) < seconds:
             usages.append(read_usage(server, passed))
-            told(usages[-1])
-            time.sleep(min(sample_s, max(0.05, seconds - passed)))
+            time.sleep(min(SAMPLE_S, max(0.05, seconds - passed)))
         usages.append(read_usage(server, time.monotonic() - began))
-        told(usages[-1])
     finally:
         stopping.set()
         for thread in threads:
@@ -172,9 +168,7 @@ def read_usage(server: Server, at_s: float) -> Usage:
         except OSError:
             continue
         memory_kb += sum(int(row.split()[1]) for row in status.splitlines() if row.startswith(("RssAnon", "RssShmem")))
-    cluster = embedded.read_cluster(server.var)
-    assert cluster is not None
-    with psycopg.connect(cluster.url) as connection:
+    with psycopg.connect(server.database_url) as connection:
         row = connection.execute(
             "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
         ).fetchone()

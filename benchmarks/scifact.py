@@ -38,8 +38,8 @@ def load_scifact(split: str = "test") -> SciFact:
     with (folder / "qrels" / f"{split}.tsv").open(newline="") as file:
         for row in csv.DictReader(file, delimiter="\t"):
             judged.setdefault(row["query-id"], {})[row["corpus-id"]] = int(row["score"])
-    documents = [(row["_id"], row["title"], row["text"]) for row in _lines(folder / "corpus.jsonl")]
-    queries = {row["_id"]: row["text"] for row in _lines(folder / "queries.jsonl") if row["_id"] in judged}
+    documents = [(row["_id"], row["title"], row["text"]) for row in read_lines(folder / "corpus.jsonl")]
+    queries = {row["_id"]: row["text"] for row in read_lines(folder / "queries.jsonl") if row["_id"] in judged}
     return SciFact(documents, queries, judged)
 
 
@@ -105,7 +105,7 @@ def in_threads(server: Server, work: Callable[[JsonClient, T], R], items: Sequen
             yield from results
 
 
-def _lines(path: Any) -> Iterator[dict[str, Any]]:
+def read_lines(path: Any) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as file:
         for line in file:
             yield json.loads(line)

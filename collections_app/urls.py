@@ -6,9 +6,8 @@ from collections_app.access import key_views, people_views
 from collections_app.access.rules import one_address
 from collections_app.audit import views
 from collections_app.chunks import views as chunks
-from collections_app.collections import transfer_views
 from collections_app.collections import views as collections
-from collections_app.documents import curation_views, reading_views
+from collections_app.documents import reading_views
 from collections_app.documents import views as documents
 from collections_app.documents.revisions import views as revisions
 from collections_app.endpoints import views as models
@@ -19,21 +18,21 @@ from collections_app.sources import views as sources
 from collections_app.uploads import views as uploads
 
 DOCUMENT = one_address(
-    reading_views.document, new_version=reading_views.new_version, edit_text=curation_views.edit_content,
-    edit=curation_views.edit, rename=curation_views.rename, readers=curation_views.readers, preview=chunks.preview,
+    reading_views.document, new_version=reading_views.new_version, edit_text=documents.edit_content,
+    edit=documents.edit, rename=documents.rename, readers=documents.readers, preview=chunks.preview,
     overlays=chunks.overlays, history=revisions.history, revision=revisions.revision, difference=revisions.difference,
     rollback=revisions.rollback,
 )  # fmt: skip
 CHUNK = one_address(reading_views.chunk, neighbours=chunks.neighbours, change=chunks.change)
 APPEARANCE = one_address(settings_views.appearance, connections=settings_views.connections)
-DETAIL = one_address(documents.list_documents, trash=documents.trash, change=curation_views.change)
+DETAIL = one_address(documents.list_documents, trash=documents.trash, change=documents.change)
 UPLOAD = one_address(
     uploads.upload, urls=uploads.fetch_urls, text=documents.write_text, plan=uploads.plan, members=uploads.members,
     begin=uploads.begin, finish=uploads.finish,
 )  # fmt: skip
 SOURCES, SOURCE = one_address(sources.list_page, new=sources.add), one_address(sources.source, edit=sources.edit)
 SETTINGS = one_address(collections.settings, sharing=people_views.sharing, delete=collections.delete)
-LIST = one_address(collections.list_collections, new=collections.create, **{"import": transfer_views.import_file})
+LIST = one_address(collections.list_collections, new=collections.create, **{"import": collections.import_file})
 KEYS = one_address(key_views.list_keys, new=key_views.create, rotate=key_views.rotate, revoke=key_views.revoke)
 MODELS = one_address(
     models.list_page, new=models.add, edit=models.edit, delete=models.delete, choice=models.check_choice_page,
@@ -53,17 +52,17 @@ urlpatterns = [
     path("collection-switcher/", collections.switcher, name="switcher"),
     path("filter-builder/", documents.filter_builder, name="filter-builder"),
     path("filter-completions/", documents.filter_completions, name="filter-completions"),
-    path("collections/operation/<uuid:operation_id>/", transfer_views.operation, name="operation"),
+    path("collections/operation/<uuid:operation_id>/", collections.operation, name="operation"),
     path("keys/", KEYS, name="keys"),
     path("models/", MODELS, name="models"),
-    path("check/", transfer_views.check, name="check"),
+    path("check/", collections.check, name="check"),
     path("audit/", AUDIT, name="audit"),
     path("people/", PEOPLE, name="people"),
     path("people/groups/<int:pk>/", people_views.group, name="group"),
     path("people/<int:pk>/", people_views.person, name="person"),
     path("collections/<str:name>/", DETAIL, name="detail"),
-    path("collections/<str:name>/export/", transfer_views.export, name="export"),
-    path("collections/<str:name>/transfers/", transfer_views.strip, name="transfers"),
+    path("collections/<str:name>/export/", collections.export, name="export"),
+    path("collections/<str:name>/transfers/", collections.strip, name="transfers"),
     path("collections/<str:name>/upload/", UPLOAD, name="upload"),
     path("collections/<str:name>/sources/", SOURCES, name="sources"),
     path("collections/<str:name>/sources/<int:pk>/", SOURCE, name="source"),

@@ -82,7 +82,7 @@ CREATE INDEX IF NOT EXISTS documents_updated_idx ON documents (collection_id, up
 
 -- One table chunks_c<collection>_g<number> per collection and index version, each with its own indexes. The one that
 -- serves is attached here; one that is being built, or is kept for the way back, is a detached table of the same shape
--- (ragd/store/index_versions.py). The library reads and writes an index version by its table's name, so that a search
+-- (ragd/store/tables.py). The library reads and writes an index version by its table's name, so that a search
 -- sees one whole.
 --   PRIMARY KEY, UNIQUE, CHECK (collection_id = ...): the same as here, so that attaching reads no row
 --   CHECK (vector_dims(embedding) = ...): the index version's dimensions. A type vector(N) would say the same, but a

@@ -29,7 +29,7 @@ VECTOR_TYPES: tuple[VectorType, ...] = ("vector", "halfvec")
 COMPRESS_KINDS: tuple[CompressKind, ...] = ("sentences", "window")
 LISTS = ("vector", "lexical")
 CODES = "codes"  # the list that a hybrid search adds for the codes of a query (`ragd.search.hops`)
-HOP_LISTS = ("hop2", "hop3")  # the lists that a plan with hops adds (`ragd.search.hop_search`)
+HOP_LISTS = ("hop2", "hop3")  # the lists that a plan with hops adds (`ragd.search.hops`)
 
 RRF_K = 60
 RRF_K_MAX = 1_000_000

@@ -20,8 +20,7 @@ from pathlib import Path
 from ragd_site import embedded
 from ragd_site.environment import REPOSITORY, Environment, SettingError, local_address, read_environment
 from ragd_site.runtime import accounts
-from ragd_site.runtime.programs import EmbeddedError
-from ragd_site.runtime.supervisor import Child, hold_back
+from ragd_site.runtime.programs import Child, EmbeddedError, hold_back
 
 READY_TIMEOUT_S = 120.0
 PORT_PATIENCE_S = 15.0

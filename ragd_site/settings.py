@@ -36,7 +36,7 @@ RAGD_EMBED_BASE_URL = environment.EMBED_BASE_URL
 RAGD_EMBED_API_KEY = environment.EMBED_API_KEY.get_secret_value() or environment.OPENAI_API_KEY.get_secret_value()
 RAGD_LLM_BASE_URL = environment.LLM_BASE_URL
 RAGD_LLM_API_KEY = environment.OPENAI_API_KEY.get_secret_value()
-RAGD_COLLECTOR = "ragd_site.observability.metrics.configured"  # reads where spans are sent
+RAGD_COLLECTOR = "ragd_site.observability.tracing.configured"  # reads where spans are sent
 # which variables are set: they go before what is set on pages
 RAGD_STATED = frozenset(environment.model_fields_set)
 RAGD_AT_START = environment.as_settings()  # what holds where no page has set another value
@@ -220,7 +220,7 @@ TEMPLATES = [
                 "django.template.context_processors.request",
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
-                "ragd_site.access.page_rules.rights",
+                "ragd_site.access.middleware.rights",
             ],
         },
     }

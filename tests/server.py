@@ -15,9 +15,11 @@ import urllib.request
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from ragd_site import embedded
 
 ROOT = Path(__file__).resolve().parents[1]
 DATA = Path(os.environ.get("RAGD_DATA", ROOT.parent / "shared" / "data"))
@@ -81,6 +83,13 @@ class Server:
         )["results"]
         return results
 
+    @property
+    def database_url(self) -> str:
+        """Of its embedded database, as its owner."""
+        cluster = embedded.read_cluster(self.var)
+        assert cluster is not None
+        return cluster.url
+
     def processes(self) -> dict[int, str]:
         """pid -> command line of the supervisor's descendants."""
         return descendants(self.pid)
@@ -122,11 +131,12 @@ def peak_memory_mb(pids: Iterable[int]) -> float:
 
 
 @contextmanager
-def running_server(**variables: str) -> Iterator[Server]:
-    """Started by the same supervisor as `make run`, without the sample; stopped, and its data removed, at the end."""
+def running_server(var: Path | None = None, **variables: str) -> Iterator[Server]:
+    """Started by the same supervisor as `make run`, without the sample; stopped, and its data removed, at the end.
+    var: where data is or begins, and stays."""
     with tempfile.TemporaryDirectory(prefix="ragd-bench-") as scratch:
         Path(scratch).chmod(0o755)
-        port, var = free_port(), Path(scratch) / "var"
+        port, var = free_port(), var or Path(scratch) / "var"
         inherited = {name: value for name, value in os.environ.items() if name != "DATABASE_URL"}
         defaults = {"RAGD_LOG_LEVEL": "WARNING", "RAGD_SAMPLE": "off"}
         environment = inherited | {"PORT": str(port), "RAGD_VAR": str(var)} | defaults | variables
@@ -136,9 +146,11 @@ def running_server(**variables: str) -> Iterator[Server]:
             )
         try:
             url = f"http://127.0.0.1:{port}"
-            _wait(process, url, Path(scratch) / "log")
-            key = Server(url, "", var, process.pid).call("POST", "/v1/api-keys", {"label": "benchmark"})["secret_once"]
-            yield Server(url, key, var, process.pid)
+            wait_until_healthy(process, url, Path(scratch) / "log")
+            first = Server(url, "", var, process.pid)
+            if not (kept := var / "benchmark_key").exists():
+                kept.write_text(first.call("POST", "/v1/api-keys", {"label": "benchmark"})["secret_once"])
+            yield replace(first, key=kept.read_text())
         finally:
             process.send_signal(signal.SIGINT)
             try:
@@ -147,8 +159,9 @@ def running_server(**variables: str) -> Iterator[Server]:
                 process.kill()
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    until = time.monotonic() + START_S
+def wait_until_healthy(process: subprocess.Popen[bytes], url: str, log: Path, seconds: float = START_S) -> None:
+    """Until the server of the process is healthy. Ends the program when it ended, or is not within so many seconds."""
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         if process.poll() is not None:
             sys.exit(f"the server ended with {process.returncode}:\n{log.read_text()[-3000:]}")
@@ -157,4 +170,4 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
                 return
         except OSError:
             time.sleep(0.1)
-    sys.exit(f"the server was not healthy within {START_S} s:\n{log.read_text()[-3000:]}")
+    sys.exit(f"the server was not healthy within {seconds:g} s:\n{log.read_text()[-3000:]}")

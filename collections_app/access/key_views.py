@@ -39,6 +39,13 @@ SCOPES = [
 ]
 
 
+ALL = ""
+
+
+def _collection_choices() -> list[tuple[str, Any]]:
+    return [(ALL, gettext_lazy("All collections")), *collection_choices(Collection.objects.live().by_name())]
+
+
 class ApiKeyForm(forms.Form):
     """own: the person who may make keys that act as themselves alone; None: an administrator, who chooses."""
 
@@ -48,10 +55,10 @@ class ApiKeyForm(forms.Form):
     )
     collections = forms.MultipleChoiceField(
         label=gettext_lazy("Collections"),
-        required=False,
-        choices=lambda: collection_choices(Collection.objects.live().by_name()),
+        choices=_collection_choices,
+        initial=[ALL],
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("None: the key opens all of them."),
+        help_text=gettext_lazy("Later ones too, where all are chosen."),
     )
     acts_as = forms.ModelChoiceField(
         label=gettext_lazy("Acts as"),
@@ -67,7 +74,9 @@ class ApiKeyForm(forms.Form):
         queryset=Group.objects.order_by("name"),
         to_field_name="name",
         widget=forms.CheckboxSelectMultiple,
-        help_text=gettext_lazy("A program with groups has their roles. With neither user nor group it opens all."),
+        help_text=gettext_lazy(
+            "A program with groups has their roles. Without a user and a group it may read all documents."
+        ),
     )
     expires_at = forms.DateTimeField(
         required=False,
@@ -89,12 +98,15 @@ class ApiKeyForm(forms.Form):
         self.own = own
         if own is not None:
             del self.fields["acts_as"], self.fields["groups"]
+        elif not Group.objects.exists():
+            del self.fields["groups"]
 
     def values(self) -> dict[str, Any]:
         """What `create_key` takes."""
         data = dict(self.cleaned_data)
         user = self.own or data.pop("acts_as", None)
         groups = data.pop("groups", ())
+        data["collections"] = [] if ALL in data["collections"] else data["collections"]
         return data | {"acts_as": user.get_username() if user else None, "groups": [group.name for group in groups]}
 
 

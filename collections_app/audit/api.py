@@ -9,9 +9,8 @@ from ninja import Field, Query, Schema
 
 from collections_app.access.auth import BearerAuth, Router, check_unlimited, request_key
 from collections_app.access.permissions import Permission
-from collections_app.audit.chain import Anchor, verify_chain
-from collections_app.audit.downloads import MEDIA_TYPE, send_audit_log
-from collections_app.audit.log import ORDER, AuditFilter, describe_event
+from collections_app.audit.log import MEDIA_TYPE, ORDER, AuditFilter, describe_event, send_audit_log
+from collections_app.audit.services import Anchor, verify_chain
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts, also_as
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.http.schemas import PageOf

@@ -1,19 +1,34 @@
-"""The audit log, read back: filtered, newest first."""
+"""The audit log, read back: filtered, newest first.
+
+Download the audit log as JSON Lines or OCSF, newest first, made while it is read.
+
+3002 Authentication, 3001 Account Change and 3005 User Access Management are about people and their rights, 6005
+Datastore Activity is about collections and what they hold, 6003 API Activity is everything else. Category, classes and
+activities are those of the released OCSF 1.1.0; `audit_schemas/` says what each class holds.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, fields
 from datetime import date, datetime, time, timedelta
 from typing import Any
+from uuid import UUID, uuid5
 
 from django.db.models import Q, QuerySet
+from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 
+from collections_app.audit.services import Subject, record_event
+from collections_app.collections.models import Actor
 from collections_app.domain.formats import parse_moment
 from collections_app.errors import WrongValueError
+from collections_app.http.downloads import BATCH, DownloadSlots, LimitedDownload, download_response
 from collections_app.models import AuditEvent
 from ragd.errors import InvalidInput
+from ragd.version import product_version
 
 ORDER = ("-id",)
 
@@ -119,3 +134,171 @@ def describe_event(event: AuditEvent) -> dict[str, Any]:
         "prev_hash": link.prev_hash if link else "",
         "hash": link.hash if link else "",
     }
+
+
+VERSION = "1.1.0"
+NAMESPACE = UUID("0f0f6d5c-5b0a-5b0e-9d53-0f7d6a1c9f41")  # of the events' ids
+OTHER = 99
+INFORMATIONAL, MEDIUM = 1, 3
+SEVERITIES = {INFORMATIONAL: "Informational", MEDIUM: "Medium"}
+SUCCESS, FAILURE = 1, 2
+CATEGORIES = {3: "Identity & Access Management", 6: "Application Activity"}
+USER_TYPES = {"user": (1, "User"), "system": (3, "System"), "key": (OTHER, "API key"), "anonymous": (0, "Unknown")}
+
+
+@dataclass(frozen=True, slots=True)
+class EventClass:
+    """activities: activity_id -> name; by_verb: the last part of an action -> activity_id."""
+
+    uid: int
+    name: str
+    activities: Mapping[int, str]
+    by_verb: Mapping[str, int]
+
+
+AUTHENTICATION = EventClass(3002, "Authentication", {1: "Logon", 2: "Logoff"}, {"login": 1, "logout": 2})
+ACCOUNT = EventClass(
+    3001,
+    "Account Change",
+    {1: "Create", 3: "Password Change", 6: "Delete"},
+    {"add": 1, "password": 3, "delete": 6, "person": 6},
+)
+ACCESS = EventClass(
+    3005,
+    "User Access Management",
+    {1: "Assign Privileges", 2: "Revoke Privileges"},
+    {"add": 1, "grant": 1, "delete": 2, "revoke": 2},
+)
+DATASTORE = EventClass(
+    6005,
+    "Datastore Activity",
+    {1: "Read", 2: "Update", 5: "Write", 6: "Create", 7: "Delete"},
+    {
+        "read": 1, "export": 1, "download": 1, "change": 2, "add": 6, "upload": 5, "import": 5, "delete": 7,
+        "document": 7, "collection": 7,
+    },
+)  # fmt: skip
+API = EventClass(
+    6003,
+    "API Activity",
+    {1: "Create", 2: "Read", 3: "Update", 4: "Delete"},
+    {"add": 1, "read": 2, "export": 2, "download": 2, "change": 3, "delete": 4},
+)
+STORED = frozenset(
+    {
+        "collection", "document", "chunk", "goldenset", "ingestbatch", "indexversion", "queryrun", "evaluationrun",
+        "span", "review", "upload",
+    }
+)  # fmt: skip
+RIGHTS = frozenset({"apikey", "group", "permission", "rolegrant", "documentaccess"})
+
+
+def class_of(event: AuditEvent) -> EventClass:
+    """By the action, then by what it was done to."""
+    if event.action.startswith("session."):
+        return AUTHENTICATION
+    if event.subject_kind == "user":
+        return ACCOUNT
+    if event.subject_kind in RIGHTS:
+        return ACCESS
+    return DATASTORE if event.subject_kind in STORED else API
+
+
+def ocsf_event(event: AuditEvent) -> dict[str, Any]:
+    event_class = class_of(event)
+    activity = event_class.by_verb.get(event.action.rpartition(".")[2], OTHER)
+    refused = event.outcome == AuditEvent.Outcome.REFUSED
+    severity, status = (MEDIUM, FAILURE) if refused else (INFORMATIONAL, SUCCESS)
+    activity_name = event_class.activities.get(activity, event.action)
+    category = event_class.uid // 1000
+    whole = describe_event(event)
+    return {
+        "activity_id": activity,
+        "activity_name": activity_name,
+        "category_uid": category,
+        "category_name": CATEGORIES[category],
+        "class_uid": event_class.uid,
+        "class_name": event_class.name,
+        "type_uid": event_class.uid * 100 + activity,
+        "type_name": f"{event_class.name}: {activity_name if activity != OTHER else 'Other'}",
+        "time": int(event.at.timestamp() * 1000),
+        "severity_id": severity,
+        "severity": SEVERITIES[severity],
+        "status_id": status,
+        "status": "Failure" if refused else "Success",
+        "message": event.message or event.action,
+        "metadata": {
+            "version": VERSION,
+            "product": {"name": "ragd", "vendor_name": "ragd", "version": product_version()},
+            "uid": str(uuid5(NAMESPACE, f"{event.pk}:{event.digest}")),
+            "log_name": "audit",
+            **({"correlation_uid": event.request_id} if event.request_id else {}),
+            **({"sequence": whole["position"]} if whole["position"] else {}),
+        },
+        "actor": {"app_name": f"ragd {event.channel}", "user": _actor(event)},
+        "src_endpoint": {"ip": event.address} if event.address else {"name": "ragd"},
+        "unmapped": {
+            name: whole[name] for name in ("action", "channel", "collection", "before", "after", "hash", "prev_hash")
+        },
+        **_own_fields(event, event_class),
+    }
+
+
+def _own_fields(event: AuditEvent, event_class: EventClass) -> dict[str, Any]:
+    """What the class has besides the fields of all."""
+    subject = {"name": event.subject_name or event.subject_kind, "uid": event.subject_id or "-"}
+    resource = subject | {"type": event.subject_kind or "server"}
+    if event_class is AUTHENTICATION:
+        return {"user": _actor(event), "is_remote": bool(event.address), "service": {"name": "ragd"}}
+    if event_class is ACCOUNT:
+        return {"user": subject | {"type_id": 1, "type": "User"}}
+    if event_class is ACCESS:
+        privileges = list(map(str, (event.after or {}).get("scopes") or [event.action]))
+        return {"user": subject | {"type_id": OTHER, "type": resource["type"]}, "privileges": privileges}
+    if event_class is DATASTORE:
+        name = event.collection_name or subject["name"]
+        database = {"name": name, "uid": str(event.collection_id or "-"), "type_id": OTHER, "type": "Collection"}
+        return {"database": database, "query_info": {"query_string": event.action}, "resources": [resource]}
+    return {"api": {"operation": event.action, "service": {"name": "ragd"}}, "resources": [resource]}
+
+
+def _actor(event: AuditEvent) -> dict[str, Any]:
+    type_id, type_name = USER_TYPES[event.actor_kind]
+    return {"name": event.actor_name, "uid": event.actor_id or "-", "type_id": type_id, "type": type_name}
+
+
+FORMATS: dict[str, Callable[[AuditEvent], dict[str, Any]]] = {"jsonl": describe_event, "ocsf": ocsf_event}
+MEDIA_TYPE = "application/jsonl"
+
+_slots = DownloadSlots(2, "the audit log")
+
+
+def send_audit_log(request: HttpRequest, audit_filter: AuditFilter, form: str, actor: Actor) -> StreamingHttpResponse:
+    """The events of the filter as a download, which is an event itself. Raises ServiceError 422 and 429."""
+    if form not in FORMATS:
+        raise WrongValueError(f"format must be {' or '.join(FORMATS)}, not {form!r}", "format")
+    lines = LimitedDownload(_slots, audit_lines(audit_filter, form, actor))
+    name = f"audit-{timezone.now():%Y%m%d-%H%M%S}.{form}.jsonl"
+    return download_response(request, lines, MEDIA_TYPE, name, reading=None)
+
+
+def audit_lines(audit_filter: AuditFilter, form: str, actor: Actor) -> Generator[bytes]:
+    """The events of the filter as they are now, a piece per batch; that they are taken out is an event before them."""
+    rows = audit_filter.rows()
+    after = {"rows": rows.count(), "format": form, "filter": audit_filter.as_params()}
+    newest = rows.values_list("pk", flat=True).first() or 0
+    record_event(actor, "audit.export", "downloaded the audit log", subject=Subject("auditevent"), after=after)
+    return _write(rows.filter(pk__lte=newest), FORMATS[form])
+
+
+def _write(rows: QuerySet[AuditEvent], form: Callable[[AuditEvent], dict[str, Any]]) -> Generator[bytes]:
+    for batch in _batches(rows.select_related("link")):
+        yield "".join(json.dumps(form(event), ensure_ascii=False) + "\n" for event in batch).encode()
+
+
+def _batches(rows: QuerySet[AuditEvent]) -> Iterator[list[AuditEvent]]:
+    """By id downwards, each batch by a statement of its own: no transaction stays open."""
+    following = rows
+    while batch := list(following[:BATCH]):
+        yield batch
+        following = rows.filter(pk__lt=batch[-1].pk)

@@ -13,8 +13,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.rules import ADMINISTER, needs
-from collections_app.audit.downloads import send_audit_log
-from collections_app.audit.log import AuditFilter, list_actions
+from collections_app.audit.log import AuditFilter, list_actions, send_audit_log
 from collections_app.audit.origin import Channel
 from collections_app.errors import ServiceError
 from collections_app.http.lists import Entry, Filter, ListKind, list_page, period

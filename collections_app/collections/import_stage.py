@@ -30,10 +30,9 @@ from collections_app.jobs.operations import OnProgress, OperationProgress, handl
 from collections_app.models import Collection, IndexVersion, Operation, OperationFile
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 from ragd.identity import check_collection_name, clean_collection_title, clean_starters
-from ragd.store.index_versions import IndexVersionSpec
 from ragd.store.placement import choose_placement
 from ragd.store.store import execute
-from ragd.store.tables import INSERT_STATS, create_partition, languages
+from ragd.store.tables import INSERT_STATS, IndexVersionSpec, create_partition, languages
 from ragd.types import ChunkPolicy
 
 PART_BYTES = 1_000_000

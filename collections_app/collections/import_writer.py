@@ -38,10 +38,9 @@ from collections_app.errors import ServiceError
 from collections_app.jobs.operations import OperationProgress
 from collections_app.models import Collection, Document
 from ragd.errors import UnknownCollection
-from ragd.store.index_versions import PLACEMENT, IndexVersionSpec, open_index_version
 from ragd.store.postings import POSTINGS_MIN, build_postings, drop_postings
 from ragd.store.store import REBAKE, SET_BAKED, execute, fetch_all, partition_name
-from ragd.store.tables import attach_partition
+from ragd.store.tables import PLACEMENT, IndexVersionSpec, attach_partition, open_index_version
 from ragd.types import Chunk
 
 FENCE = timedelta(minutes=10)

@@ -23,9 +23,8 @@ from django.utils import timezone
 import ragd
 from collections_app.access.api_keys import bind_keys
 from collections_app.access.context import current_access, require, require_making, system_access
-from collections_app.access.document_access import check_access_from
+from collections_app.access.document_access import check_access_from, follow_metadata
 from collections_app.access.permissions import Permission, Role
-from collections_app.access.readers import follow_metadata
 from collections_app.access.services import make_administrator
 from collections_app.audit import services
 from collections_app.chunks.finding_scan import check_security

@@ -20,8 +20,8 @@ from collections_app.commands.subcommand import Answer, Options, Subcommand, Usa
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, IngestBatch, Source
 from collections_app.sources.kinds.files import stat_file, walk_files
-from collections_app.sources.runs import request_run
 from collections_app.sources.source_jobs import S3Prefix, UrlEntry, submit_prefix, submit_urls
+from collections_app.sources.sync import request_run
 from collections_app.tasks import run_operation
 from collections_app.uploads.folder_sync import commit_sync, open_sync, plan_folder
 from collections_app.uploads.options import CLASHES, IngestOptions

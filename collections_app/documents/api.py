@@ -9,8 +9,7 @@ from ninja import Query
 from ninja.params import functions as param
 
 from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
-from collections_app.access.document_access import OPEN, read_access, resolve
-from collections_app.access.readers import change_readers
+from collections_app.access.document_access import OPEN, change_readers, read_access, resolve
 from collections_app.documents import edits
 from collections_app.documents import services as service
 from collections_app.documents.bulk_changes import BulkChange, DocumentResult, change_documents

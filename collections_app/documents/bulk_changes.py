@@ -12,9 +12,8 @@ from typing import Any, Literal, get_args
 from django.db import OperationalError, transaction
 
 from collections_app.access.context import require
-from collections_app.access.document_access import OPEN, Codes
+from collections_app.access.document_access import OPEN, Codes, change_readers, follows_parent, refuse_attachment
 from collections_app.access.permissions import Permission
-from collections_app.access.readers import change_readers, follows_parent, refuse_attachment
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.documents.edits import (
@@ -27,9 +26,14 @@ from collections_app.documents.edits import (
     touches_chunk_keys,
 )
 from collections_app.documents.revisions.services import BULK_EDIT
-from collections_app.documents.services import change_state, delete_documents, get_document, reindex_documents
+from collections_app.documents.services import (
+    change_state,
+    delete_documents,
+    get_document,
+    reindex_documents,
+    trash_documents,
+)
 from collections_app.documents.stored_documents import Cause, lock_documents, refuse_archived
-from collections_app.documents.trash import trash_documents
 from collections_app.errors import ServiceError, describe
 from collections_app.jobs.attempts import IngestOutcome
 from collections_app.models import Collection, Document

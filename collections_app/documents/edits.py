@@ -16,7 +16,7 @@ from collections_app.access.context import elevated, require
 from collections_app.access.document_access import list_by_metadata
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
-from collections_app.audit.chain import differing
+from collections_app.audit.services import differing
 from collections_app.chunks.finding_scan import redacted_spans
 from collections_app.chunks.overlays import MARK
 from collections_app.chunks.policies import check_policy, policy_of, window_of

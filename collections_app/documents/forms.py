@@ -9,7 +9,7 @@ from django import forms
 from django.http import QueryDict
 from django.utils.translation import gettext_lazy
 
-from collections_app.access.readers import Readers
+from collections_app.access.document_access import Readers
 from collections_app.collections.forms import AccessFields, LanguageFields
 from collections_app.documents.bulk_changes import BulkChange
 from collections_app.documents.selection import DocumentFilter, choose_matching, choose_named, read_filter

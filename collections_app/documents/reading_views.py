@@ -20,15 +20,24 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import condition
 
-from collections_app.access.readers import readers_of
+from collections_app.access.document_access import readers_of
 from collections_app.access.rules import READ, WRITE, needs
 from collections_app.chunks.finding_scan import find_in_chunk
 from collections_app.chunks.overlays import DUPLICATE, EDIT, MARK, Limits, flags_of, limits_of
 from collections_app.chunks.policies import policy_for, window_of
 from collections_app.chunks.preview import ChunkSpan, Piece, cut_pieces, join_chunks
 from collections_app.collections.views import find_document
-from collections_app.documents.files import find_original, open_content, originals
-from collections_app.documents.page_pictures import LONG_SIDES, PageView, draw, has_pages, picture_tag, view_page
+from collections_app.documents.files import (
+    LONG_SIDES,
+    PageView,
+    draw,
+    find_original,
+    has_pages,
+    open_content,
+    originals,
+    picture_tag,
+    view_page,
+)
 from collections_app.documents.revisions.differences import Part, mark_words
 from collections_app.documents.revisions.services import revision_text
 from collections_app.documents.revisions.views import cited_elsewhere, cited_span
@@ -46,7 +55,7 @@ from collections_app.http.page_requests import (
     whole_number,
 )
 from collections_app.models import Chunk, ChunkOverlay, Collection, Document, NearDuplicate
-from collections_app.uploads.replacements import replace_document
+from collections_app.uploads.services import replace_document
 from ragd.types import ChunkPolicy
 
 CHUNKS_PER_PAGE = 40

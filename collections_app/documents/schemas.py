@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ninja import Field, Schema
 from pydantic import StrictBool
 
-from collections_app.access.readers import Readers, readers_of
+from collections_app.access.document_access import Readers, readers_of
 from collections_app.documents.bulk_changes import Action, DocumentResult
 from collections_app.documents.filters import read_filter
 from collections_app.documents.revisions.differences import Change, FieldChange, Part

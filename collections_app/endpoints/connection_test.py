@@ -21,9 +21,16 @@ from collections_app.endpoints.endpoints import ModelEndpoint
 from collections_app.endpoints.model_presets import EMBEDDINGS, KEY, RERANK
 from collections_app.models import Report
 from ragd.errors import RerankerError
-from ragd.models.openai_client import EndpointError, RetryPolicy, Server, endpoint_errors, open_client, request_timeout
-from ragd.models.openai_endpoint import OpenAIEndpoint
-from ragd.models.rerank_endpoint import EndpointReranker
+from ragd.models.openai_client import (
+    EndpointError,
+    OpenAIEndpoint,
+    RetryPolicy,
+    Server,
+    endpoint_errors,
+    open_client,
+    request_timeout,
+)
+from ragd.models.reranking import EndpointReranker
 
 TIMEOUT_S = 20.0
 SAMPLE = "A model answers a test of its connection."

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 
 from django.utils.translation import gettext_noop as _
 
-from ragd.models.openai_endpoint import OPENAI_FORM, EmbeddingForm
+from ragd.models.openai_client import OPENAI_FORM, EmbeddingForm
 
 EMBEDDINGS, CHAT, RERANK, JUDGE = "embeddings", "chat", "rerank", "judge"
 PURPOSES = {EMBEDDINGS: _("Embeddings"), RERANK: _("Reranking"), CHAT: _("Chat"), JUDGE: _("Judge")}

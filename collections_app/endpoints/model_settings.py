@@ -20,7 +20,7 @@ from django.db import transaction
 from django.db.models import Model
 
 from collections_app.audit import services
-from collections_app.audit.chain import differing
+from collections_app.audit.services import differing
 from collections_app.collections.models import name_actor
 from collections_app.endpoints.endpoints import ModelEndpoint, read_setting, stored
 from collections_app.endpoints.model_presets import EMBEDDINGS, PRESETS, PURPOSES, RERANK, Preset

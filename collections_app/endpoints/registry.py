@@ -27,8 +27,8 @@ from collections_app.models import Collection, IndexVersion
 from ragd.errors import EmbedderError, RagdError
 from ragd.models import minilm, multilingual_e5
 from ragd.models.embedding import OPENAI_WINDOW
+from ragd.models.folder_embedder import open_encoder
 from ragd.models.openai_client import public_address
-from ragd.models.sparse_encoder import open_encoder
 
 SPARSE = "sparse"  # an encoder for keyword search; folders alone
 GROUPS = {EMBEDDINGS: PURPOSES[EMBEDDINGS], SPARSE: _("Keyword search"), **PURPOSES}

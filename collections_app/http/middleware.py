@@ -1,6 +1,7 @@
 """Answer every request: the API by the few middlewares of `API_MIDDLEWARE`, all else by those of `MIDDLEWARE`.
 
 For both: the form of names in an address, the shape of the API's errors, who may store an answer, a node that is away.
+Pages are compressed.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from django.core.handlers.exception import convert_exception_to_response
 from django.db import OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
+from django.middleware.gzip import GZipMiddleware
 from django.shortcuts import render
 from django.utils import translation
 from django.utils.cache import patch_vary_headers
@@ -74,6 +76,7 @@ class RequestMiddleware:
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
         self.answer_page = get_response
+        self.compress = GZipMiddleware(get_response).process_response  # pads by chance, against guesses at secrets
         self.answer_api = ApiHandler()
         self.answer_api.load_middleware()
 
@@ -87,6 +90,7 @@ class RequestMiddleware:
         response.headers.setdefault("Cache-Control", "private, no-store")
         if response.headers.get("Content-Type", "").startswith("text/html"):
             patch_vary_headers(response, PART_DEPENDS_ON)
+            response = self.compress(request, response)
         return response
 
     def process_exception(self, request: HttpRequest, exc: Exception) -> HttpResponse | None:

@@ -15,12 +15,12 @@ from django.db.models.functions import MD5, Substr
 
 import ragd
 from collections_app.chunks.policies import policy_for
-from collections_app.index.index_builds import index_progress
+from collections_app.index.builder import index_progress
 from collections_app.index.services import Target, check_embedder, count_differences, list_index_versions
 from collections_app.index.stores import embedder_for
 from collections_app.index.swap import ensure_serving, spec_of
 from collections_app.models import Collection, Document, IndexVersion, IngestJob
-from ragd.store.index_versions import index_version_sizes
+from ragd.store.tables import index_version_sizes
 
 SAMPLE_DOCUMENTS = 24
 SAMPLE_CHARS = 20_000

@@ -34,7 +34,7 @@ class IndexVersionQuerySet(QuerySet["IndexVersion"]):
 class IndexVersion(models.Model):
     """One index of a collection as an object that can be made again: by what it was built, from what, and how far.
 
-    hash: `ragd.store.index_versions.IndexVersionSpec.hash`. chunk_policy: the stated fields, policy: the whole one they
+    hash: `ragd.store.tables.IndexVersionSpec.hash`. chunk_policy: the stated fields, policy: the whole one they
     make.
     documents_total and chars_total are those of the collection when they were last counted. chunks_per_s, chars_per_s:
     measured in the present run. automatic: it swaps itself in when it is complete. The row outlives the table, so that

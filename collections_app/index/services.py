@@ -26,10 +26,9 @@ from collections_app.jobs.queue import send_jobs
 from collections_app.jobs.recovery import cancel_job
 from collections_app.models import Collection, IndexVersion, IngestJob
 from ragd.errors import DimensionMismatch, InvalidInput, UnknownCollection
-from ragd.store.index_versions import IndexVersionSpec, create_index_version, open_index_version
 from ragd.store.placement import choose_placement
 from ragd.store.store import Store, fetch_all
-from ragd.store.tables import languages
+from ragd.store.tables import IndexVersionSpec, create_index_version, languages, open_index_version
 from ragd.types import SPEC_VERSION, VECTOR_TYPES, Placement
 
 State = IndexVersion.State

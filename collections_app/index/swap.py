@@ -29,8 +29,8 @@ from collections_app.errors import ServiceError
 from collections_app.jobs.models import ACTIVE_STATES
 from collections_app.models import Collection, IndexVersion, IndexVersionDocument
 from ragd.errors import InvalidInput, UnknownCollection
-from ragd.store.index_versions import LOCK_COLLECTION, IndexVersionSpec, drop_index_version, swap_index_version
 from ragd.store.store import execute, fetch_all
+from ragd.store.tables import LOCK_COLLECTION, IndexVersionSpec, drop_index_version, swap_index_version
 from ragd.types import SPEC_VERSION, ChunkPolicy, VectorType
 
 log = logging.getLogger(__name__)

@@ -18,8 +18,7 @@ from django.utils import timezone
 
 from collections_app.endpoints.providers import EndpointWaitsError
 from collections_app.errors import ServiceError
-from collections_app.jobs.delivery import job_retry_policy
-from collections_app.jobs.leases import Lease, Progress, claim, claimable
+from collections_app.jobs.leases import Lease, Progress, claim, claimable, job_retry_policy
 from collections_app.jobs.queue import send_jobs
 from collections_app.models import IngestJob
 from ragd import telemetry

@@ -17,8 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from collections_app.access.models import CollectionScope
-from collections_app.jobs.delivery import RESEND_AFTER
-from collections_app.jobs.leases import LeasedWork
+from collections_app.jobs.leases import RESEND_AFTER, LeasedWork
 
 SILENT_AFTER = timedelta(minutes=2)
 

@@ -16,8 +16,18 @@ from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError, describe
-from collections_app.jobs.delivery import RESEND_AFTER, enqueue, job_retry_policy, requeue
-from collections_app.jobs.leases import Lease, LeaseLostError, Progress, cancel, claim, worker_name
+from collections_app.jobs.leases import (
+    RESEND_AFTER,
+    Lease,
+    LeaseLostError,
+    Progress,
+    cancel,
+    claim,
+    enqueue,
+    job_retry_policy,
+    requeue,
+    worker_name,
+)
 from collections_app.jobs.operation_models import SILENT_AFTER
 from collections_app.models import ApiKey, Collection, Operation, OperationFile
 from ragd.errors import RagdError

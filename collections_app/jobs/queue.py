@@ -23,8 +23,7 @@ from django.utils import timezone
 from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.rows import reader_of
 from collections_app.errors import ServiceError
-from collections_app.jobs.delivery import enqueue_each
-from collections_app.jobs.leases import cancel
+from collections_app.jobs.leases import cancel, enqueue_each
 from collections_app.models import Collection, IngestJob
 from ragd import telemetry
 from ragd.errors import UnknownCollection

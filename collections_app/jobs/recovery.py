@@ -24,8 +24,7 @@ from collections_app.collections.models import name_actor
 from collections_app.endpoints.providers import open_providers, provider_name
 from collections_app.errors import ServiceError
 from collections_app.jobs.attempts import WAITING, WAITING_FOR_SITE, give_up
-from collections_app.jobs.delivery import SENT_AT_ONCE, job_retry_policy, overdue, recover
-from collections_app.jobs.leases import cancel, database_now
+from collections_app.jobs.leases import SENT_AT_ONCE, cancel, database_now, job_retry_policy, overdue, recover
 from collections_app.jobs.models import LASTING_ERRORS, SCANNED, IngestJobQuerySet
 from collections_app.jobs.queue import QUEUES, QUICK_LANE, check_queue, send_jobs, supersede_jobs
 from collections_app.models import Collection, IndexVersion, IngestBatch, IngestJob

@@ -39,7 +39,7 @@ from collections_app.jobs.recovery import (
     retry_jobs,
 )
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
-from collections_app.uploads.replacements import dismiss_job, replace_file, unlock_file
+from collections_app.uploads.services import dismiss_job, replace_file, unlock_file
 from ragd.errors import InvalidInput
 
 Act = Callable[..., Any]

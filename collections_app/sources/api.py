@@ -21,7 +21,7 @@ from collections_app.jobs.operation_api import OperationOut
 from collections_app.models import Collection, Operation, Source
 from collections_app.sources.kinds.registry import source_kinds
 from collections_app.sources.records import SCHEDULE_MAX, SourceValues, list_sources, save_source
-from collections_app.sources.runs import find_run, request_run
+from collections_app.sources.sync import find_run, request_run
 
 router = Router(auth=BearerAuth(Permission.WRITE, Permission.WRITE), tags=["sources"])
 

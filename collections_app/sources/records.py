@@ -16,17 +16,17 @@ from collections_app.access.context import current_access, elevated, require
 from collections_app.access.document_access import Codes
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
-from collections_app.audit.chain import differing
+from collections_app.audit.services import differing
 from collections_app.collections.models import name_actor
-from collections_app.documents.trash import trash_documents
+from collections_app.documents.services import trash_documents
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
 from collections_app.errors import ServiceError, WrongValueError
 from collections_app.jobs.leases import cancel
 from collections_app.models import Collection, Document, FetchedSource, Source
-from collections_app.sources.buckets import make_reach
 from collections_app.sources.kinds.protocol import BaseSource, Field, Reach
 from collections_app.sources.kinds.registry import source_kinds
 from collections_app.sources.models import STATES
+from collections_app.sources.source_jobs import make_reach
 from collections_app.uploads.plan import came_from, clean_prefix
 from ragd.errors import InvalidInput
 from ragd.identity import UNSEEN, clean_tags

@@ -1,4 +1,7 @@
-"""Documents that are fetched from lists of addresses and from prefixes of buckets, as one job each.
+"""What this server may read: buckets, its own with its keys and others without or with keys of their own, pages and
+folders.
+
+Documents that are fetched from lists of addresses and from prefixes of buckets, as one job each.
 
 The stage fetch of a job: an address or an object of a bucket becomes a file of its document. What came is kept with the
 job, so that an attempt that follows goes on from there; what is known of the source is kept with the document, so that
@@ -12,8 +15,11 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from django.conf import settings
 from django.db import transaction
 from django.db.models import Q
 from django.utils import timezone
@@ -22,13 +28,14 @@ from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.documents.files import find_upload, require_upload, store_upload
 from collections_app.documents.services import delete_documents
+from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError
 from collections_app.jobs.attempts import JobProgress
 from collections_app.jobs.queue import check_queue
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob, Upload
-from collections_app.sources.buckets import find_place, open_prefix, read_object
-from collections_app.sources.kinds.protocol import Item
-from collections_app.sources.web_client import Unwatched, read_page
+from collections_app.sources.kinds.files import S3Source
+from collections_app.sources.kinds.protocol import Item, Reach
+from collections_app.sources.web_client import Unwatched, Watcher, make_guard, read_page
 from collections_app.uploads.options import NOTHING_STATED, S3, SYNC, URL, IngestOptions, Origin
 from collections_app.uploads.plan import Entry, PlanLine, UploadPlan, came_from, find_missing, plan_entries
 from collections_app.uploads.services import (
@@ -45,6 +52,105 @@ from ragd.errors import InvalidInput
 from ragd.identity import check_doc_id, clean_line, clean_title, doc_id_from_key
 from ragd.readers import archive_type
 from ragd.readers.fetching import FetchError, FetchResult, doc_id_of, read_address
+from ragd.readers.fetching.buckets import Bucket, BucketKeys
+
+AMAZON = "https://s3.amazonaws.com"
+BUCKET_MAX_CHARS = 255
+
+
+@dataclass(frozen=True, slots=True)
+class BucketPrefix:
+    """A bucket on a server. endpoint: http(s)://host[:port]; own: whether it is the server's configured one."""
+
+    endpoint: str
+    bucket: str
+    own: bool
+
+
+def find_place(bucket: str, endpoint: str = "") -> BucketPrefix:
+    """The bucket that is meant. Raises InvalidInput, and ServiceError 403 for one that this server does not give out.
+
+    The server's keys are used at its own endpoint only (RAGD_S3_ENDPOINT, else Amazon's); any other is read without.
+    """
+    cleaned = bucket.strip()
+    if not cleaned or len(cleaned) > BUCKET_MAX_CHARS or "/" in cleaned:
+        raise InvalidInput("bucket must be the name of a bucket, without s3:// and without a prefix", field="bucket")
+    own = (settings.RAGD_S3_ENDPOINT or AMAZON).rstrip("/")
+    chosen = _clean_endpoint(endpoint) if endpoint.strip() else own
+    allowed = settings.RAGD_S3_BUCKETS
+    if chosen == own and allowed and cleaned not in allowed:
+        raise ServiceError(
+            f"the bucket {cleaned!r} is not among those that may be read here; an administrator adds it to "
+            "RAGD_S3_BUCKETS",
+            type="forbidden",
+            status=403,
+            field="bucket",
+        )
+    return BucketPrefix(chosen, cleaned, chosen == own)
+
+
+def _clean_endpoint(text: str) -> str:
+    try:
+        parts = urlsplit(text.strip())
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/") or parts.username:
+        raise InvalidInput(
+            f"endpoint must be the address of a server, such as https://s3.example.org, not {text[:200]!r}",
+            field="endpoint",
+        )
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return f"{parts.scheme}://{host}" + (f":{port}" if port else "")
+
+
+def open_bucket(place: BucketPrefix, keys: BucketKeys | None = None) -> Bucket:
+    """keys: None for the server's at its own endpoint, and for none elsewhere."""
+    if keys is None:
+        own = BucketKeys(settings.AWS_ACCESS_KEY_ID, settings.AWS_SECRET_ACCESS_KEY, settings.AWS_SESSION_TOKEN)
+        keys = own if place.own else BucketKeys()
+    return Bucket(
+        place.endpoint,
+        place.bucket,
+        guard=None if place.own else make_guard(),
+        keys=keys,
+        region=settings.AWS_REGION if place.own else "",
+        timeout_s=settings.RAGD_FETCH_TIMEOUT_S,
+    )
+
+
+def make_reach(watcher: Watcher | None = None) -> Reach:
+    """What sources may reach by the settings of this server. watcher: told while something is read; it may stop."""
+    told = watcher or Unwatched()
+    return Reach(
+        guard=make_guard(),
+        max_bytes=settings.RAGD_MAX_DOCUMENT_MB * MEGABYTE,
+        timeout_s=settings.RAGD_FETCH_TIMEOUT_S,
+        read_page=lambda url: read_page(url, None, told),
+        open_bucket=lambda endpoint, bucket, keys: open_bucket(find_place(bucket, endpoint), keys),
+        folders=tuple(Path(each) for each in settings.RAGD_SOURCE_FOLDERS),
+        advance=told.advance,
+    )
+
+
+def open_prefix(endpoint: str, address: str, watcher: Watcher) -> S3Source:
+    """Open what lies under s3://bucket/prefix of a server; this server's keys are used at its own endpoint only."""
+    bucket, _, prefix = address.removeprefix("s3://").partition("/")
+    values = {"bucket": bucket, "prefix": prefix, "endpoint": endpoint, "access_key": "", "include": ()}
+    return S3Source(values, "", make_reach(watcher))
+
+
+def read_object(origin: Origin, known: FetchedSource | None, watcher: Watcher) -> FetchResult:
+    """The object of a job's origin, or that it is still what `known` says. Raises FetchError."""
+    key = origin.address.removeprefix("s3://").partition("/")[2]
+    if known is not None and origin.version and known.etag == origin.version:
+        return FetchResult(key, None, sha256=known.sha256, etag=known.etag)
+    try:
+        file = open_prefix(origin.endpoint, origin.address, watcher).fetch(Item(key))
+    except (InvalidInput, ServiceError) as error:
+        raise FetchError("not_allowed", error.message) from None
+    return FetchResult(file.name, file.content, etag=origin.version)
+
 
 ADDRESSES_MAX = 10_000
 COLUMNS = ("url", "address", "link", "href")

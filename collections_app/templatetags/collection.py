@@ -14,11 +14,10 @@ from collections_app.access.permissions import Permission
 from collections_app.chunks.overlays import FLAG_WORDS
 from collections_app.chunks.preview import Bins
 from collections_app.collections.views import describe_statistics
-from collections_app.documents.document_tree import attachments_of, parent_of
+from collections_app.documents.stored_documents import attachments_of, parent_of
 from collections_app.models import Collection, Document
 from collections_app.sources.records import troubled_sources
-from collections_app.templatetags.interface import chip, icon
-from collections_app.templatetags.pictures import draw_histogram, histogram_bars
+from collections_app.templatetags.interface import chip, draw_histogram, histogram_bars, icon
 
 register = template.Library()
 register.simple_tag(name_administrators, name="whom_to_ask")

@@ -16,7 +16,7 @@ from django.db.models import F, Q, QuerySet
 from collections_app.access.context import Access, current_access
 from collections_app.access.document_access import hidden_from, hidden_reason
 from collections_app.chunks.policies import policy_of
-from collections_app.documents.document_tree import owners_of
+from collections_app.documents.stored_documents import owners_of
 from collections_app.domain.formats import MEGABYTE
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
 from collections_app.uploads.current_state import (

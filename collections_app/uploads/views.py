@@ -25,8 +25,8 @@ from collections_app.http.validation import describe_problems
 from collections_app.jobs.batches import batch_progress
 from collections_app.jobs.views import active_jobs
 from collections_app.models import Collection, IngestBatch
-from collections_app.sources.forms import UrlsForm
 from collections_app.sources.source_jobs import submit_urls
+from collections_app.sources.views import UrlsForm
 from collections_app.uploads.api import PlanAnswer, UploadPlanRequest, plan_of
 from collections_app.uploads.archives import preview_uploads
 from collections_app.uploads.folder_sync import commit_sync

@@ -18,9 +18,9 @@ from collections_app.access.services import register_delete_guard
 from collections_app.chunks.document_snapshot import chunks_after_edit, chunks_by_policy
 from collections_app.chunks.edits import propose_edit, propose_switch
 from collections_app.chunks.policies import check_policy, policy_for, policy_of, window_of
-from collections_app.documents.document_tree import with_attachments
 from collections_app.documents.selection import NAMED_MAX, choose_named
 from collections_app.documents.services import get_document
+from collections_app.documents.stored_documents import with_attachments
 from collections_app.domain.rows import read_statements
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_store

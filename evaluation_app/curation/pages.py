@@ -357,6 +357,8 @@ def show_impact(request: PageRequest, name: str) -> HttpResponse:
     """
     collection = find_collection(name)
     query = _given(request)
+    if not _wanted(query):
+        raise Http404("the address names no change")
     long = query.get("long") == "1"
     # the same fields for a form that asks again
     context: dict[str, Any] = {

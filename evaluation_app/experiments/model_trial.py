@@ -30,10 +30,9 @@ from ragd.insight.list_weights import embed_probes, measure_list_weights
 from ragd.models.prompts import split_identity
 from ragd.normalization import normalize
 from ragd.search.retrieval import retrieve
-from ragd.store.index_versions import IndexVersionSpec
 from ragd.store.indexing import index
 from ragd.store.store import Store, execute, fetch_all
-from ragd.store.tables import create_collection, scratch_schema
+from ragd.store.tables import IndexVersionSpec, create_collection, scratch_schema
 from ragd.types import VECTOR_TYPES, Chunk, Embedder, Mode, RetrievePlan, Vector
 
 CANDIDATES_MAX = 8

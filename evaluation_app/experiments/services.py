@@ -19,7 +19,7 @@ from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.collections.services import get_collection
 from collections_app.errors import ServiceError, UnknownError
-from collections_app.jobs.delivery import enqueue
+from collections_app.jobs.leases import enqueue
 from collections_app.models import Collection, Document
 from evaluation_app.experiments.model_trial import read_candidates
 from evaluation_app.experiments.plan_grid import Draft, label_of, varied

@@ -326,8 +326,8 @@ def feedback(request: PageRequest, run_id: UUID) -> HttpResponse:
 
     def save() -> HttpResponse:
         give_feedback(run, **form.values, actor=request.user)
-        address = reverse("evaluation:feedback" if request.htmx else "evaluation:query-run", args=[run.pk])
-        return redirect(address)
+        view = "evaluation:feedback" if request.htmx else "evaluation:query-run"
+        return redirect(reverse(view, args=[run.pk], query={"given": "on"}))
 
     response, status = submit_form(request, form, save)
     if response:

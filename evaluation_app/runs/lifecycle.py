@@ -29,13 +29,21 @@ from collections_app.collections.retention import (
     drop_old_revisions,
 )
 from collections_app.collections.retention_periods import kept_for
-from collections_app.documents.trash import expire_trash, expired_trash
+from collections_app.documents.services import expire_trash, expired_trash
 from collections_app.endpoints.server_settings import stored
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_rerankers
 from collections_app.index.swap import expire_retired, expired_retired
-from collections_app.jobs.delivery import RESEND_AFTER, enqueue, overdue, send
-from collections_app.jobs.leases import Lease, LeaseLostError, database_now, worker_name
+from collections_app.jobs.leases import (
+    RESEND_AFTER,
+    Lease,
+    LeaseLostError,
+    database_now,
+    enqueue,
+    overdue,
+    send,
+    worker_name,
+)
 from collections_app.jobs.operations import forget_operations, last_operation, running
 from collections_app.models import Collection, Operation
 from evaluation_app.golden.sets import keep_version

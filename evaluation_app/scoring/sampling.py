@@ -19,8 +19,7 @@ from django.utils import timezone
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError, WrongValueError
-from collections_app.jobs.delivery import send
-from collections_app.jobs.leases import claim, worker_name
+from collections_app.jobs.leases import claim, send, worker_name
 from collections_app.models import Collection
 from evaluation_app.models import ReviewTask, RunScore, Sampling
 from evaluation_app.scoring.contributions import outcome_of

@@ -28,7 +28,10 @@ from retrieval_app.answers.answer_html import render_sentence, strip_marks
 register = template.Library()
 
 # band -> (icon, word)
-BANDS = {"pass": ("check", "good"), "watch": ("alert", "fair"), "fail": ("cross", "poor")}
+BANDS = {
+    "pass": ("check", gettext_lazy("good")), "watch": ("alert", gettext_lazy("fair")),
+    "fail": ("cross", gettext_lazy("poor")),
+}  # fmt: skip
 EFFECTS = {"helpful": ("good", "up"), "neutral": ("", "minus"), "harmful": ("bad", "down")}
 CITATIONS = re.compile(r"\s*\[\d+\]")
 MINUS = "\N{MINUS SIGN}"

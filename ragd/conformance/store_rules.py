@@ -9,15 +9,16 @@ from typing import Any
 import ragd
 from ragd.conformance.bench import Bench, SimHashEmbedder, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
-from ragd.store.index_versions import (
+from ragd.store.store import Store, execute, fetch_all, partition_name
+from ragd.store.tables import (
     IndexVersionSpec,
+    apply_schema,
+    create_collection,
     create_index_version,
     open_index_version,
     sqlstate,
     swap_index_version,
 )
-from ragd.store.store import Store, execute, fetch_all, partition_name
-from ragd.store.tables import apply_schema, create_collection
 from ragd.types import MODES, Filters, RetrievePlan, Vector
 
 LONG = ("apples grow on trees", "pears grow on trees too", "walnuts fall in autumn", "grapes hang on vines")

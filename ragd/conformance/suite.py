@@ -11,15 +11,7 @@ from typing import Any
 import psycopg
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
-from ragd.conformance import (
-    filter_rules,
-    fusion_rules,
-    golden,
-    ingest_rules,
-    interface_rules,
-    search_rules,
-    store_rules,
-)
+from ragd.conformance import fusion_rules, golden, ingest_rules, interface_rules, search_rules, store_rules
 from ragd.conformance.bench import Bench, Rule, rules_of, scratch
 from ragd.conformance.channel_rules import Channels, make_rules
 from ragd.conformance.report import Cases, Failure, Report, RuleResult
@@ -31,7 +23,7 @@ VERSIONS = """
 SELECT current_setting('server_version'), (SELECT extversion FROM pg_extension WHERE extname = 'vector')
 """
 
-MODULES = (ingest_rules, store_rules, interface_rules, search_rules, fusion_rules, filter_rules, golden)
+MODULES = (ingest_rules, store_rules, interface_rules, search_rules, fusion_rules, golden)
 
 
 def run(

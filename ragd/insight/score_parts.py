@@ -14,8 +14,7 @@ import regex
 from ragd.search.lexical_search import lexeme_weight
 from ragd.search.vector_search import vector_text
 from ragd.store.analysis import Question, is_auto, is_sparse, lexemes_of, query_terms, read_question
-from ragd.store.state import StoreState, TermCount
-from ragd.store.store import Store, fetch_all
+from ragd.store.store import Store, StoreState, TermCount, fetch_all
 from ragd.text.languages import UNSPACED, is_unspaced, pairs_of, split_runs
 from ragd.text.tokens import PART, find_tokens, question_forms
 from ragd.types import Vector

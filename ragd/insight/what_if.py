@@ -43,8 +43,7 @@ from ragd.store.analysis import EVERYBODY
 from ragd.store.chunk_writer import READ_LISTS, Change, copy_rows, count_words, parse_words
 from ragd.store.indexing import changed_chunks, read_existing, with_vectors
 from ragd.store.postings import POSTINGS_MIN
-from ragd.store.state import StoreState
-from ragd.store.store import REBAKE_LIMIT, Store, bake_length, execute, fetch_all
+from ragd.store.store import REBAKE_LIMIT, Store, StoreState, bake_length, execute, fetch_all
 from ragd.types import POOL_MAX, Candidate, Chunk, ListRank, RetrievePlan, Vector, sort_key
 
 PREPARED_BYTES_MAX = 256_000_000

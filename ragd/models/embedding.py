@@ -19,8 +19,7 @@ from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models import minilm
 from ragd.models.graph_folder import available_cores
-from ragd.models.openai_client import RetryPolicy, Server, asked_once
-from ragd.models.openai_endpoint import OPENAI_FORM, EmbeddingForm, OpenAIEndpoint
+from ragd.models.openai_client import OPENAI_FORM, EmbeddingForm, OpenAIEndpoint, RetryPolicy, Server, asked_once
 from ragd.telemetry.model_calls import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
 from ragd.types import Embedder, Vector, check_at_least

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragd.models.sparse_encoder import LEARNED_SCALE
+from ragd.models.folder_embedder import LEARNED_SCALE
 from ragd.search.candidates import COLUMNS, fetch_rows, listed, passing, scope
 from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import Question, query_terms, read_question
 from ragd.store.placement import set_everywhere
 from ragd.store.postings import POSTINGS_MIN
-from ragd.store.state import StoreState, TermCount, quote_lexeme
-from ragd.store.store import Store, execute
+from ragd.store.store import Store, StoreState, TermCount, execute, quote_lexeme
 from ragd.types import Candidate, RetrievePlan
 
 BM25_K1 = 1.2

@@ -17,8 +17,7 @@ import numpy.typing as npt
 from ragd.search.candidates import COLUMNS, fetch_rows, narrows, passing, scope
 from ragd.search.conditions import is_indexed
 from ragd.store.postings import STEP, WEIGHT_MAX, add_impacts, read_segments, slots_of
-from ragd.store.state import Segment
-from ragd.store.store import Store, binds_on_server, cursor, fetch_all
+from ragd.store.store import Segment, Store, binds_on_server, cursor, fetch_all
 from ragd.types import RetrievePlan, order_key
 
 GROUP_SHARE = 0.05

@@ -15,12 +15,10 @@ from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import fill, with_text, without
 from ragd.search.compression import CompressPolicy, compress
 from ragd.search.fusion import fuse
-from ragd.search.hop_search import Hops, search_hops
-from ragd.search.hops import Link, add_codes, codes_of, weights_of
+from ragd.search.hops import Hops, Link, add_codes, codes_of, search_hops, weights_of
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.vector_search import count_passing, count_readable, read_state, vector_list
-from ragd.store.state import StoreState
-from ragd.store.store import Store
+from ragd.store.store import Store, StoreState
 from ragd.text.windows import check_vector
 from ragd.types import POOL_MAX, Candidate, RetrievePlan, Vector
 

@@ -14,8 +14,7 @@ from psycopg.pq import Format
 
 from ragd.search.candidates import ACCESS, COLUMNS, fetch_rows, listed, passing, ranked, reads_most, scope
 from ragd.store.placement import set_everywhere
-from ragd.store.state import StoreState
-from ragd.store.store import Store, binds_on_server, execute, fetch_all
+from ragd.store.store import Store, StoreState, binds_on_server, execute, fetch_all
 from ragd.types import Candidate, RetrievePlan
 
 SCAN_TUPLES_MAX = 100_000

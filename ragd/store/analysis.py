@@ -28,19 +28,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ragd.models.sparse_encoder import Terms, encoder_named, is_sparse_model
-from ragd.store.state import (
+from ragd.models.folder_embedder import Terms, encoder_named, is_sparse_model
+from ragd.store.store import (
     CONFIGURATION,
     CONFIGURATION_COUNTS,
     MARKER,
     RESTRICTED,
     TERMS,
+    Connection,
+    Store,
     StoreState,
     TermCount,
+    fetch_all,
     read_terms,
     unit_vector,
 )
-from ragd.store.store import Connection, Store, fetch_all
 from ragd.text import tokens
 from ragd.text.languages import ALL_CONFIGURATIONS, AUTO, configuration_of, indexed_pairs, own_language, split_runs
 from ragd.types import Chunk

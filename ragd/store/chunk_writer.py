@@ -19,11 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.models.sparse_encoder import LEARNED_SCALE
+from ragd.models.folder_embedder import LEARNED_SCALE
 from ragd.store.analysis import EVERYBODY, PARSED, learned_terms, parse_params
 from ragd.store.postings import WEIGHT_MAX, drop_postings, extend_postings
-from ragd.store.state import RESTRICTED
-from ragd.store.store import REBAKE, REBAKE_LIMIT, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
+from ragd.store.store import REBAKE, REBAKE_LIMIT, RESTRICTED, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
 from ragd.types import Chunk, canonical_json
 
 # of a document: revision, whether it is enabled, its number of chunks, who may read it

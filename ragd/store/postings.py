@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.store.state import SEGMENTS, Segment
-from ragd.store.store import REBAKE, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
+from ragd.store.store import REBAKE, SEGMENTS, SET_BAKED, Segment, Store, bake_length, cursor, execute, fetch_all
 
 POSTINGS_MIN = 2_000
 SEGMENT_MAX = 65_536

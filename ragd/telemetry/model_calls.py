@@ -23,7 +23,7 @@ from opentelemetry.trace import Span, SpanKind
 
 from ragd.telemetry import names
 from ragd.telemetry.content import Value, keeps_vectors
-from ragd.telemetry.evaluations import rate_answer
+from ragd.telemetry.documents import rate_answer
 from ragd.telemetry.pricing import Cost, count_cost, count_tokens, price_call
 from ragd.telemetry.records import attributes_of
 from ragd.telemetry.spans import add_event, open_span, reach_stage, record_error, set_attributes

@@ -1,4 +1,6 @@
-"""Decide the access of each request: who is logged in, whether the page is for them, and whether there is time for it.
+"""Which collection a page is of, and what its reader may do there, for every template: the rest is not offered.
+
+Decide the access of each request: who is logged in, whether the page is for them, and whether there is time for it.
 
 Requests without a session, and addresses without a page, are told what to do. A request that has waited longer than
 RAGD_QUEUE_MAX_S is answered at once with 503 and Retry-After: answering it would let those behind it wait as long.
@@ -12,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -38,13 +41,77 @@ from collections_app.access.services import access_of_user
 from collections_app.endpoints.server_settings import stored
 from collections_app.errors import ServiceError, error_body
 from collections_app.http.middleware import API_PATHS
-from collections_app.models import Document, IngestBatch, IngestJob, ModelSetting, Operation, Source
+from collections_app.models import Collection, Document, IngestBatch, IngestJob, ModelSetting, Operation, Source
 from evaluation_app.models import AlertRule, EvaluationRun, Experiment, GoldenSet, ReviewTask, Span, Webhook
-from ragd_site.access.page_rules import find_collection_id, find_target
 from ragd_site.body_limits import refuse_body
+from ragd_site.operations.branding import find_brand
 from ragd_site.sign_on.sessions import lead_to_factor, note_use
 from retrieval_app.chat.threads import with_files
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
+
+# How the start of an address says which collection it is of: the argument, the model, the field with its name.
+TARGETS: tuple[tuple[str, str, type[Model], str], ...] = (
+    ("evaluation/runs/<uuid:pk>", "pk", EvaluationRun, "collection_name"),
+    ("evaluation/sets/<int:pk>", "pk", GoldenSet, "collection_name"),
+    ("evaluation/experiments/<uuid:pk>", "pk", Experiment, "collection_name"),
+    ("evaluation/review/<int:pk>", "pk", ReviewTask, "collection_name"),
+    ("runs/<uuid:run_id>", "run_id", QueryRun, "collection_name"),
+    ("collections/operation/<uuid:operation_id>", "operation_id", Operation, "subject"),
+)
+
+
+def find_target(route: str, arguments: Mapping[str, Any]) -> tuple[bool, str | None]:
+    """(whether the address names something of a collection, the collection's name or None where that is not there)."""
+    if route.startswith(("collections/<str:name>", "evaluation/live/<str:name>")):
+        return True, str(arguments["name"])
+    for start, argument, model, field in TARGETS:
+        if route.startswith(start):
+            rows = model._default_manager.filter(pk=arguments[argument])
+            return True, rows.values_list(field, flat=True).first()
+    return False, None
+
+
+def find_collection_id(name: str) -> int | None:
+    return (
+        Collection.objects.live().filter(name=name).values_list("pk", flat=True).first() if "\x00" not in name else None
+    )
+
+
+NAMES = frozenset(Permission)
+
+
+@dataclass(frozen=True)
+class Rights:
+    """Permissions as attributes: read, ask, write, evaluate, administer. place: a collection's id, None for all of
+    them, or "somewhere"."""
+
+    access: Access
+    place: int | str | None
+
+    def __getattr__(self, name: str) -> bool:
+        if name not in NAMES:
+            raise AttributeError(name)
+        permission = Permission(name)
+        if isinstance(self.place, str):
+            return self.access.may_anywhere(permission)
+        return self.access.may(permission, self.place)
+
+
+def rights(request: HttpRequest) -> dict[str, Any]:
+    """may: in the collection of the page, or in some where it is of none. may_all: in all. may_anywhere: in some.
+
+    may_make: whether they may make collections. server_name: what an administrator calls this server. brand: its look.
+    """
+    access = current_access()
+    return {
+        "may": Rights(access, getattr(request, "page_collection_id", "somewhere")),
+        "may_all": Rights(access, None),
+        "may_anywhere": Rights(access, "somewhere"),
+        "may_make": access.may_make_collections,
+        "server_name": settings.RAGD_NAME,
+        "brand": find_brand(),
+    }
+
 
 QUERY_RUN, EVALUATION_RUN = gettext_noop("Query run"), gettext_noop("Evaluation run")
 # the start of the address, its argument, the model that it is the key (or the field of that name) of, the word for it

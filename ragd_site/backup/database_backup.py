@@ -17,9 +17,9 @@ from ragd.version import product_version
 from ragd_site import embedded
 from ragd_site.backup.programs import BackupError, feed_program, read_program, split_password
 from ragd_site.backup.repository import COLLECTION, DATABASE, Backup, Repository
-from ragd_site.backup.server_backup import read_kept_files
 from ragd_site.backup.streams import new_file, write_pieces
 from ragd_site.backup.table_facts import read_facts
+from ragd_site.backup.wal_archive import read_kept_files
 from ragd_site.postgresql.row_security import MAKE_ROLE
 from ragd_site.runtime.programs import find_wheel_binaries
 

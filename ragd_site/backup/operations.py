@@ -30,9 +30,9 @@ from ragd_site.backup.encryption import Key
 from ragd_site.backup.options import keep_newest, open_repository
 from ragd_site.backup.programs import BackupError
 from ragd_site.backup.repository import AGE, COLLECTION, HEAD, Backup, Repository
-from ragd_site.backup.server_backup import back_up_server
 from ragd_site.backup.server_restore import run_drill
 from ragd_site.backup.streams import TAR_END, tar_member
+from ragd_site.backup.wal_archive import back_up_server
 from ragd_site.runtime.programs import EmbeddedError
 
 KINDS = (Operation.Kind.BACKUP, Operation.Kind.DRILL)

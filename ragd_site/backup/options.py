@@ -13,11 +13,10 @@ from typing import Any
 from django.conf import settings
 
 from collections_app.commands.subcommand import UsageError
-from collections_app.sources.buckets import AMAZON
+from collections_app.sources.source_jobs import AMAZON
 from ragd.readers.fetching.buckets import BucketKeys
 from ragd_site.backup.programs import BackupError
-from ragd_site.backup.repository import BACKUPS, MANIFEST, Backup, Repository
-from ragd_site.backup.stores import BucketStore, FolderStore, Store
+from ragd_site.backup.repository import BACKUPS, MANIFEST, Backup, BucketStore, FolderStore, Repository, Store
 from ragd_site.backup.wal_archive import remove_before
 
 S3 = "s3://"

@@ -26,10 +26,9 @@ from ragd_site import embedded
 from ragd_site.backup.database_backup import load_dump
 from ragd_site.backup.programs import BackupError, DamagedError, only_one
 from ragd_site.backup.repository import COLLECTION, DATABASE, Backup, Repository
-from ragd_site.backup.server_backup import KEPT_FILES, LOGIN_FILE
 from ragd_site.backup.streams import PieceReader, decompress
 from ragd_site.backup.table_facts import differences, read_facts
-from ragd_site.backup.wal_archive import Reach, find_reach, write_segment
+from ragd_site.backup.wal_archive import KEPT_FILES, LOGIN_FILE, Reach, find_reach, write_segment
 from ragd_site.environment import REPOSITORY
 from ragd_site.runtime.accounts import hand_over
 from ragd_site.runtime.programs import EmbeddedError, server_account

@@ -19,7 +19,6 @@ from psycopg import sql
 from psycopg.rows import tuple_row
 
 from ragd_site.backup.programs import BackupError
-from ragd_site.backup.wal_archive import fetch_value
 
 Facts = dict[str, dict[str, Any]]
 
@@ -48,6 +47,12 @@ SHOWN = "coalesce('\\x01'::bytea || convert_to({column}::text, 'UTF8'), '\\x00')
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
 # every transaction that changed something holds a lock on its number until nobody can see it running any more
 WRITERS = "SELECT count(*) FROM pg_locks WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted"
+
+
+def fetch_value(connection: psycopg.Connection[Any], statement: str, *values: object) -> Any:
+    """The first column of the first row; None when there is none."""
+    row = connection.execute(statement, values).fetchone()
+    return row[0] if row else None
 
 
 def read_facts(connection: psycopg.Connection[Any]) -> Facts:

@@ -21,6 +21,7 @@ from collections_app.http.page_requests import PageRequest, collection_titles, r
 from collections_app.models import Collection, Document
 from evaluation_app.models import GoldenSet
 from evaluation_app.runs.run_pages.runs_page import find_runs
+from retrieval_app.chat.assistants import askable
 from retrieval_app.models import QueryRun
 from retrieval_app.runs.models import RunFilter
 
@@ -61,6 +62,7 @@ def find_destinations(words: str, reader: Reader, titles: Mapping[str, str]) -> 
     """
     groups = [Group(gettext("Pages"), _pages(words, reader)), Group(gettext("Collections"), _collections(words))]
     if words:
+        groups.append(Group(gettext("Ask"), _questions(words)))
         groups.append(Group(gettext("Playgrounds"), _playgrounds(words)))
         groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Query runs"), _runs(words, titles))]
         groups += [
@@ -69,6 +71,22 @@ def find_destinations(words: str, reader: Reader, titles: Mapping[str, str]) -> 
         ]
     groups.append(Group(gettext("Do"), _done_with(words), _commands(words)))
     return [group for group in groups if group.destinations or group.commands]
+
+
+def _questions(words: str) -> list[Destination]:
+    """The words as a question, and as a search of the documents of the first collections where one may ask."""
+    offered = askable(list(Collection.objects.live().by_name()))
+    if not offered:
+        return []
+    asked = Destination(reverse("retrieval:chat", query={"q": words}), "ask", gettext("Ask “%(q)s”") % {"q": words})
+    places = [
+        Destination(
+            reverse("collections:detail", args=[row.name], query={"q": words}), "search",
+            gettext("Search “%(q)s” in %(name)s") % {"q": words, "name": row.label},
+        )
+        for row in offered[:2]
+    ]  # fmt: skip
+    return [asked, *places]
 
 
 def _commands(words: str) -> list[Command]:

@@ -31,7 +31,7 @@ from evaluation_app.conformance import CONFORMANCE, SHOWN_RESULTS, group_rules, 
 from evaluation_app.runs.requests import under_way
 from evaluation_app.sample.loading import SAMPLE_NAME
 from evaluation_app.telemetry.store.span_store import collector_state
-from ragd_site.operations.leak_probe.probe import ProbeReport, probe
+from ragd_site.operations.leak_probe import ProbeReport, probe
 from ragd_site.operations.summaries import (
     attention_summary,
     index_builds,

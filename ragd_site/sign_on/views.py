@@ -1,7 +1,14 @@
-"""The pages of logging in, and of the sessions that it makes."""
+"""Mails that are sent after the page has answered, so that its time tells nothing of accounts.
+
+The forms of the log-in page, and of a password that is forgotten.
+
+The pages of logging in, and of the sessions that it makes.
+"""
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
 from typing import Any, cast
 
 from allauth.account.internal.flows.login import perform_login, record_authentication
@@ -9,30 +16,83 @@ from allauth.account.models import Login
 from allauth.account.utils import get_next_redirect_url
 from allauth.core import ratelimit
 from allauth.socialaccount.helpers import render_authentication_error
+from allauth.socialaccount.models import SocialAccount
 from allauth.socialaccount.providers.base import AuthProcess
 from allauth.socialaccount.providers.oauth2.client import OAuth2Error
 from allauth.socialaccount.providers.oauth2.views import OAuth2CallbackView
+from celery import shared_task
+from django import forms
 from django.conf import settings
 from django.contrib import admin, messages
 from django.contrib.auth import views as auth_views
 from django.contrib.auth.decorators import login_not_required
+from django.contrib.auth.forms import AuthenticationForm, PasswordResetForm, UsernameField
 from django.contrib.auth.models import User
-from django.core.exceptions import PermissionDenied
+from django.core.exceptions import PermissionDenied, ValidationError
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.utils.decorators import method_decorator
-from django.utils.translation import gettext, ngettext
+from django.utils.translation import get_language, gettext, ngettext
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_safe
 from requests import RequestException
 
-from collections_app.access.mail import RESETS, can_mail_passwords
-from collections_app.audit.services import note_logout, note_password
-from ragd_site.sign_on.forms import ForgottenPasswordForm, LoginForm
+from collections_app.access.mail import RESETS, SEND_RESET, can_mail_passwords, link_base, send_reset
+from collections_app.audit.services import note_failed_login, note_logout, note_password
+from collections_app.errors import ServiceError
+from collections_app.jobs.leases import enqueue
 from ragd_site.sign_on.provider import CheckingAdapter
 from ragd_site.sign_on.sessions import SEEN_KEY, end_sessions, list_sessions, user_of_link
+
+log = logging.getLogger(__name__)
+
+
+@shared_task(name=SEND_RESET, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+def send_password_reset(address: str, base: str, language: str) -> None:
+    """A link to each account of the address that may have one; none where there is no such account."""
+    for user in people_to_reset(address):
+        try:
+            send_reset(user, base, language)
+        except ServiceError as error:
+            log.error("a link for a new password was not sent: %s", error.message)
+
+
+class LoginForm(AuthenticationForm):
+    """Refuses a user name that no account can have, before django-axes stores it in a column of 255 characters."""
+
+    username = UsernameField(
+        max_length=User._meta.get_field("username").max_length, widget=forms.TextInput(attrs={"autofocus": True})
+    )
+
+    def clean(self) -> dict[str, Any]:
+        try:
+            cleaned: dict[str, Any] = super().clean()
+        except ValidationError:
+            note_failed_login(str(self.cleaned_data.get("username") or ""))
+            if "username" in self.cleaned_data:  # the name stays as it was typed: the password is to be typed again
+                self.fields["username"].widget.attrs.pop("autofocus", None)
+                self.fields["password"].widget.attrs["autofocus"] = True
+            raise
+        return cleaned
+
+
+class ForgottenPasswordForm(PasswordResetForm):
+    """Whether there is an account is looked up by a worker, after the answer."""
+
+    def get_users(self, email: str) -> Iterator[User]:
+        """Active people of this address who have a password and do not come by single sign-on."""
+        by_sign_on = set(SocialAccount.objects.values_list("user_id", flat=True).filter(user__email__iexact=email))
+        return (user for user in super().get_users(email) if user.pk not in by_sign_on)
+
+    def send_later(self, request: HttpRequest) -> None:
+        enqueue(SEND_RESET, self.cleaned_data["email"], link_base(request), get_language() or "en")
+
+
+def people_to_reset(address: str) -> list[User]:
+    """Who gets a link for a new password."""
+    return list(ForgottenPasswordForm().get_users(address))
 
 
 class LoginView(auth_views.LoginView):

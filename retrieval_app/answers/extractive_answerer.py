@@ -1,319 +1,54 @@
 """Answers made of quotations: the best sentences of the best passages, each an exact slice of its document.
 
-A sentence scores by what it means (cosine of its embedding with the question's), by which of the question's words it
-holds (weighted by how rare they are in what was found), and by the rank of its passage. Same sources, same answer.
+A sentence scores by what it means (how near its tokens come to each of the question's), by which of the question's
+words it holds (weighted by how rare they are in what was found), and by the rank of its passage. Same sources, same
+answer.
 """
 
 from __future__ import annotations
 
-import math
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
+from functools import cache
 from typing import Any
 
 import numpy as np
 import regex
-import unicodedata2
 
 from ragd import telemetry
-from ragd.errors import DimensionMismatch, EmbedderError, RagdError
+from ragd.errors import EmbedderError, RagdError
 from ragd.models import minilm
+from ragd.models.reranking import LateInteraction
 from ragd.text.chunking import split_sentences
-from ragd.text.languages import count_ideographs, detect_language, pairs_of, split_runs
+from ragd.text.languages import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate, Embedder
 from retrieval_app.answers.answer_html import BAR
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_written
 from retrieval_app.answers.protocol import AnswerListener, Draft
+from retrieval_app.answers.question_match import (
+    MODEL,
+    SUFFIX,
+    WORD,
+    Place,
+    Weighing,
+    fold,
+    read_question,
+    split_questions,
+)
 from retrieval_app.answers.refusals import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDENCE
 from retrieval_app.llm.chat_model import TokenUsage
 
-MODEL: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("quoting.toml").read_text(encoding="utf-8"))
-ORDER = ("words", "known_words", "around", "passage", "rank", "kind", "length", "new_words", "relative", "meaning",
-         "behind")  # fmt: skip
-CERTAINTY = ("passage", "best_passage", "absent", "score", "margin", "lead", "kind", "has_kind", "names", "has_names",
-             "length", "ahead", "words", "rarest", "meaning", "meaning_ahead", "meaning_best", "reads")  # fmt: skip
-PREFIX = 5  # letters that two forms of a longer word share
-FORM_SHARE = 0.8  # what another form of a word counts
-MEANING_AHEAD = 5  # the sentence, by meaning, that the best is compared with
-PASSAGES_AHEAD = 3
-HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the first
-OTHER_KEY = 20.0  # more than any two scores differ by
-
-WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
-SUFFIX = regex.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
-_ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}]\p{Mn}*)\p{Mn}|[\u064b-\u065f\u0670\u0640\u0591-\u05c7]")
-_LETTERS = str.maketrans({"ı": "i", "đ": "d", "أ": "ا", "إ": "ا", "آ": "ا", "ة": "ه", "ى": "ي"})
-_ARTICLE = regex.compile(r"^[وف]?(?:ال|بال|كال|لل)(?=\p{L}{3})")
-_NUMBER = regex.compile(r"\p{N}[\p{N}.,]*")
-_YEAR = regex.compile(r"(?<!\d)(?:1\d{3}|20\d{2}|[5-9]\d\d)(?!\d)|\d[年月]")
-_STARTS = r"(?<!(?:^|[.!?:;…|\n¿¡])\P{L}{0,3})"  # what a sentence begins with is a capital in any case
-_NAME = regex.compile(_STARTS + r"\b\p{Lu}[\p{L}\p{M}]+")
-# of German, whose nouns are all capitals
-_RUN = regex.compile(r"\b\p{Lu}[\p{L}-]+(?:\s(?:(?:von|van|de|der|ibn)\s)?\p{Lu}[\p{L}-]+)+")
-
-
-def fold(text: str) -> str:
-    """Without case, accents and the signs that Arabic and Hebrew put on letters."""
-    text = text.casefold()
-    if text.isascii():
-        return text
-    bare = _ACCENTS.sub("", unicodedata2.normalize("NFD", text))
-    return str(unicodedata2.normalize("NFC", bare)).translate(_LETTERS)
-
-
-def _expressions(name: str) -> dict[str, Any]:
-    return {language: regex.compile(fold(text)) for language, text in MODEL[name].items()}
-
-
-_FUNCTION = {language: frozenset(map(fold, words.split())) for language, words in MODEL["function"].items()}
-_ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
-_KINDS = {kind: _expressions(kind) for kind in ("date", "number", "person", "reason", "way", "formula")}
-_BECAUSE = _expressions("because")
-_ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in MODEL["also"].items()}
-_DIFFERENCE = {language: (regex.compile(text), each) for language, (text, each) in MODEL["difference"].items()}
-_CODE = regex.compile(r"`[^`\n]*`|```|~~~|\*[^*\n]+\*.*\*[^*\n]+\*|^\p{L}+ \*")
-_FORMULA = regex.compile(r"[=≈+*/×÷·√Σ∑^−]\s?[\p{L}\p{N}(]")
-_ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
-_NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
-_UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """words: its content words, folded, each once, in order. kind: one of _KINDS or "".
-    names: its capitalized words but the first, and its numbers."""
-
-    text: str
-    language: str
-    words: tuple[str, ...]
-    kind: str
-    names: tuple[str, ...]
-
-
-@lru_cache(maxsize=256)
-def read_question(text: str, likely: str = "") -> Question:
-    """likely: the language of the passages, which the question is in where nothing speaks against it."""
-    language = detect_language(text, likely)
-    asked = fold(text)
-    kind = next((kind for kind, each in _KINDS.items() if language in each and each[language].search(asked)), "")
-    names = (*_names(text, ""), *_NUMBER.findall(text))
-    return Question(text, language, tuple(dict.fromkeys(content_words(text, language))), kind, names)
-
-
-def _names(text: str, language: str) -> list[str]:
-    """The capitals inside of sentences; of German two or more that follow each other."""
-    if language != "de":
-        return [found[0] for found in _NAME.finditer(text)]
-    runs = [[word for word in run[0].split() if fold(word) not in _FUNCTION["de"]] for run in _RUN.finditer(text)]
-    return [word for run in runs if len(run) > 1 for word in run]
-
-
-def content_words(text: str, language: str) -> list[str]:
-    """The words that say something, folded, in order; text without spaces as pairs of characters, last."""
-    rest, runs = split_runs(fold(text))
-    function = _FUNCTION.get(language, _ANY_FUNCTION)
-    words = [_question_stem(word) for word in WORD.findall(rest) if word not in function]
-    for run in runs:
-        for part in _UNSPACED.split(run):
-            words += pairs_of(part) if part else []
-    return words
-
-
-def _question_stem(word: str) -> str:
-    if word.isascii():
-        cut = SUFFIX.sub("", word)
-        return cut if len(cut) > 2 else word
-    return str(_ARTICLE.sub("", word))
-
-
-def split_questions(text: str) -> list[str]:
-    """The questions in one, in order, where their words say where each begins; else the text alone."""
-    parts = [part for whole in _ASKED.split(text) for part in _also(whole)]
-    return [part.strip() for part in parts if len(part.split()) > 1 or part.strip() == text] or [text]
-
-
-def _also(text: str) -> list[str]:
-    language = detect_language(text)
-    difference, each = _DIFFERENCE.get(language, (None, ""))
-    if difference and (found := difference.search(text)):
-        return [each.format(thing) for thing in found.groups()]
-    between = _ALSO.get(language)
-    return between.split(text) if between else [text]
-
-
-class Matcher:
-    """Which of a question's words a text holds: 1.0, or FORM_SHARE for another form that begins alike."""
-
-    def __init__(self, words: Sequence[str]) -> None:
-        self.places = {word: place for place, word in enumerate(words)}
-        self.beginnings: dict[str, list[int]] = {}
-        for word, place in self.places.items():
-            if len(word) > 2 and not any(map(str.isnumeric, word)):  # a number or a key has no other form
-                least = max(4 if len(word) > 4 else 3, math.ceil(0.6 * len(word)))
-                self.beginnings.setdefault(word[: min(least, max(PREFIX, 3))], []).append(place)
-        self.lengths = sorted({len(beginning) for beginning in self.beginnings})
-
-    def match(self, words: Sequence[str]) -> np.ndarray:
-        row = np.zeros(len(self.places))
-        for word in words:
-            place = self.places.get(word)
-            if place is not None:
-                row[place] = 1.0
-            for length in self.lengths:
-                for other in self.beginnings.get(word[:length], ()):
-                    row[other] = max(row[other], FORM_SHARE)
-        return row
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """A sentence to be weighed. source: index of its passage. text: as read; heading: above it; opens: it is the first
-    below that. is_row: it is a row of a table, which no other row says more about."""
-
-    source: int
-    text: str
-    heading: str = ""
-    opens: bool = False
-    is_row: bool = False
-
-
-class Weighing:
-    """The question against the sentences of the sources, in their order. order: one row of ORDER per sentence."""
-
-    def __init__(self, question: Question, sources: Sequence[Candidate], places: Sequence[Place]) -> None:
-        self.question, self.sources, self.places = question, sources, places
-        self.cosines: np.ndarray | None = None
-        matcher, language = Matcher(question.words), question.language
-        own = [content_words(place.text, language) for place in places]
-        self._held = _stack([matcher.match(words) for words in own], len(question.words))
-        texts = [content_words(source.text, language) for source in sources]
-        self._passages = _stack([matcher.match(words) for words in texts], len(question.words))
-        holding = (self._held > 0).sum(axis=0)
-        self._rarity = np.log(1 + (len(places) + 0.5) / (holding + 0.5))
-        total = float(self._rarity.sum()) or 1.0
-        known = self._rarity * (self._passages > 0).any(axis=0)
-        self._absent = 1 - float(known.sum()) / total if question.words else 0.0
-        self._by_passage = self._passages @ self._rarity / total
-        words = self._held @ self._rarity / total
-        known_words = self._held @ known / (float(known.sum()) or 1.0)
-        headings = {place.heading: matcher.match(content_words(place.heading, language)) for place in places}
-        rows = []
-        for index, place in enumerate(places):
-            share = 1.0 if place.opens else HEADING_SHARE
-            around = np.maximum(self._held[index], share * headings[place.heading])
-            if index and places[index - 1].source == place.source and not place.is_row:
-                around = np.maximum(around, self._held[index - 1])
-            rows.append(
-                (
-                    words[index], known_words[index], float(around @ self._rarity / total - words[index]),
-                    self._by_passage[place.source], 0.5 ** (place.source / 3), self._offer(place.text),
-                    math.log(1 + len(own[index])), math.log(1 + len(set(own[index]).difference(question.words))),
-                    words[index] / (float(words.max()) or 1.0),
-                )
-            )  # fmt: skip
-        self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
-
-    def with_meaning(self, cosines: Mapping[int, float]) -> Weighing:
-        """The same with the cosine of some sentences, by index, with the question; the others get the least of them."""
-        weighing = copy(self)
-        least = min(cosines.values())
-        weighing.cosines = np.array([cosines.get(index, least) for index in range(len(self.places))])
-        behind = weighing.cosines - weighing.cosines.max()
-        weighing.order = np.column_stack([self.order[:, :-2], weighing.cosines, behind])
-        return weighing
-
-    def scores(self) -> np.ndarray:
-        """One per sentence: higher is likelier to answer."""
-        weights = MODEL["order"]["words" if self.cosines is None else "meaning"]
-        scores: np.ndarray = self.order @ np.array(weights)
-        return scores - OTHER_KEY * self._of_other_keys()
-
-    def _of_other_keys(self) -> np.ndarray:
-        """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""
-        keys = [place for place, word in enumerate(self.question.words) if any(map(str.isnumeric, word))]
-        rows = np.array([place.is_row for place in self.places], bool)
-        if not keys or not rows.any():
-            return np.zeros(len(rows))
-        held = self._held[:, keys]
-        lacking: np.ndarray = rows & (held < held[rows].max(axis=0)).any(axis=1)
-        return lacking.astype(float)
-
-    def certainty(self) -> float:
-        """0 to 1: how sure it is that one of the sentences answers; 0.0 without sentences."""
-        if not self.places:
-            return 0.0
-        value = float(self.features() @ np.array(MODEL["certainty"]["weights"])) + MODEL["certainty"]["intercept"]
-        return 1 / (1 + math.exp(-value))
-
-    def features(self) -> np.ndarray:
-        """CERTAINTY, of the sentence with the highest score."""
-        scores, question = self.scores(), self.question
-        best = int(np.argmax(scores))
-        place = self.places[best]
-        passages = np.sort(self._by_passage)[::-1]
-        others = [scores[index] for index, other in enumerate(self.places) if other.source != place.source]
-        rarest = np.argsort(-self._rarity, kind="stable")[: max(1, len(self._rarity) // 3)]
-        meaning = np.zeros(1) if self.cosines is None else np.sort(self.cosines)[::-1]
-        return np.array(
-            (
-                self._by_passage[place.source], passages[0], self._absent, scores[best],
-                min(3.0, scores[best] - max(others)) if others else 1.0,
-                1 / float(np.exp(scores - scores[best]).sum()), self.order[best, ORDER.index("kind")],
-                bool(question.kind), self._named(self.sources[place.source].text),
-                bool(question.names),
-                math.log(1 + len(question.words)),
-                passages[0] - passages[min(PASSAGES_AHEAD, len(passages) - 1)], self.order[:, 0].max(),
-                float(self._passages[place.source, rarest].mean()) if question.words else 0.0,
-                meaning[0], meaning[0] - meaning[min(MEANING_AHEAD, len(meaning) - 1)],
-                0.0 if self.cosines is None else self.cosines[best], self.cosines is not None,
-            ),
-            dtype=float,
-        )  # fmt: skip
-
-    def _named(self, text: str) -> float:
-        """The share of the question's names and numbers that the text holds; 1.0 where it has none."""
-        names = self.question.names
-        return sum(name[: max(4, int(len(name) * 0.7))] in text for name in names) / len(names) if names else 1.0
-
-    def _offer(self, text: str) -> float:
-        """0 to 1: how far the text holds the kind of answer that is asked for; 0 where no kind is."""
-        kind, asked = self.question.kind, self.question.text
-        if kind == "number":
-            numbers = [number for number in _NUMBER.findall(text) if number not in asked]
-            if any(not _YEAR.fullmatch(number) for number in numbers):
-                return 1.0
-            return 0.7 if _NUMERAL.search(fold(text)) else 0.3 if numbers else 0.0
-        if kind == "date":
-            is_new = any(year[0] not in asked for year in _YEAR.finditer(text))
-            return 1.0 if is_new else 0.5 * bool(_NUMBER.search(text))
-        if kind == "person":
-            return float(any(name not in asked for name in _names(text, self.question.language)))
-        if kind in ("way", "formula"):
-            return 0.5 * bool((_CODE if kind == "way" else _FORMULA).search(text))  # many a sentence holds one
-        if kind == "reason":
-            because = _BECAUSE.get(self.question.language)
-            return float(bool(because and because.search(fold(text))))
-        return 0.0
-
-
-def _stack(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
-    return np.array(rows).reshape(len(rows), width)
-
-
 SOURCES_READ = 12
-SENTENCES_EMBEDDED = 12
+SENTENCES_ENCODED = 12
+SENTENCES_CACHED = 2048
 SOURCES_CHECKED = 4  # for whether the encoder reads their language
 SENTENCES_QUOTED = 3
 WORDS_QUOTED = 60  # at most, unless one sentence alone has more
 SENTENCE_CHARS = (20, 900)
 BLOCK_CHARS = 900  # of a list or code that is quoted with the sentence before it
 STATEMENT_CHARS = 12  # the least where it ends as a sentence does
-NEAR_BEST = 2.0  # below the best score
+NEAR_BEST = 3.0  # below the best score
 SAME_WORDS = 0.7
 EVIDENCE_MIN = float(MODEL["certainty"]["least"])
 
@@ -328,7 +63,7 @@ STOP_WORDS = frozenset(ENGLISH.split())
 LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
 CODE = re.compile(r"^ {0,3}(```|~~~).*(?:\n.*)*?(?:\n {0,3}\1[ \t]*$|\Z)", re.MULTILINE)
-BOLD = re.compile(r"\W*\*\*[^*\n]+\*\*\W*")
+BOLD = re.compile(r"\W*\*\*[^*\n]+\*\*(?:\s*\([^()\n]*\))?\W*")
 ITEM = re.compile(r"\n+[ \t]*(?:[-*+\u2022]|[0-9]{1,3}[.)])\s.*(?:\n[ \t]+\S.*)*")
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
@@ -360,7 +95,7 @@ class Sentence:
 
 
 class ExtractiveAnswerer:
-    """Needs no key and no network. Reads SOURCES_READ sources, embeds SENTENCES_EMBEDDED sentences at most."""
+    """Needs no key and no network. Reads SOURCES_READ sources, encodes SENTENCES_ENCODED sentences at most."""
 
     name = "extractive"
     system = "ragd.extractive"
@@ -437,7 +172,7 @@ class ExtractiveAnswerer:
         return sentences, self._weigh_meaning(weighing) if is_read else weighing
 
     def _is_read(self, query: str, sources: Sequence[Candidate]) -> bool:
-        """Whether the embedder is the bundled one, whose cosines the weights were fitted with, and reads most of it."""
+        """Whether the embedder is the bundled one, whose tokens the weights were fitted with, and reads most of it."""
         if self.words_only or self.embedder.model != minilm.MODEL:
             return False
         texts = [source.content for source in sources[:SOURCES_CHECKED]]
@@ -445,18 +180,24 @@ class ExtractiveAnswerer:
         return 2 * sum(readable) > len(readable)
 
     def _weigh_meaning(self, weighing: Weighing) -> Weighing:
-        """With the cosines of the SENTENCES_EMBEDDED sentences that are best by their words."""
-        first = np.argsort(-weighing.scores(), kind="stable")[:SENTENCES_EMBEDDED]
+        """With what the encoder says of the SENTENCES_ENCODED sentences that are best by their words."""
+        first = np.argsort(-weighing.scores(), kind="stable")[:SENTENCES_ENCODED].tolist()
         try:
-            question = _unit(np.asarray(self.embedder.embed_query(weighing.question.text), dtype=np.float64))
-            vectors = self.embedder.embed([_with_heading(weighing.places[place]) for place in first])
-        except (EmbedderError, DimensionMismatch) as error:
+            parts = encoder().compare(
+                weighing.question.text, [_with_heading(weighing.places[place]) for place in first]
+            )
+        except EmbedderError as error:
             if self.without_embedder is None:
                 raise
             self.without_embedder(error)
             return weighing
-        cosines = [float(_unit(np.asarray(vector, dtype=np.float64)) @ question) for vector in vectors]
-        return weighing.with_meaning(dict(zip(first.tolist(), cosines, strict=True)))
+        return weighing.with_meaning({place: part.best[1:-1] for place, part in zip(first, parts, strict=True)})
+
+
+@cache
+def encoder() -> LateInteraction:
+    """The bundled encoder with the token vectors of the sentences that were read last in this process, 24 kB each."""
+    return LateInteraction(cached_windows=SENTENCES_CACHED)
 
 
 def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
@@ -634,8 +375,3 @@ def _is_quotable(text: str) -> bool:
         and (letters + numbers) * 2 >= len(text)
         and not text.startswith(("#", "|"))
     )
-
-
-def _unit(vector: np.ndarray) -> np.ndarray:
-    length = float(np.linalg.norm(vector))
-    return vector / length if length else vector

@@ -5,7 +5,8 @@ A file of a thread is a document of *My files* whose access list holds the threa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from django import forms
 from django.conf import settings
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 from django.urls import reverse
 from django.utils.http import urlencode
 from django.utils.translation import gettext
@@ -32,6 +34,7 @@ from retrieval_app.models import ChatThread
 from retrieval_app.search.query_pipeline import THREAD, Beside
 
 CARDS = 12
+PATIENCE_S, POLL_S = 20.0, 0.25
 
 
 class FilesForm(forms.Form):
@@ -149,6 +152,31 @@ def search_files(thread: ChatThread, collections: Sequence[Collection], plan: Re
     own = {each.collection_id: each.collection for each in files_of_thread(thread)}
     only = replace(plan, filters=replace(plan.filters, metadata={**plan.filters.metadata, THREAD: str(thread.pk)}))
     return [Beside(collection, only) for pk, collection in own.items() if pk not in {each.pk for each in collections}]
+
+
+def wait_for_files(thread: ChatThread, collections: Sequence[Collection], tell: Callable[[], None]) -> None:
+    """Wait, at most `PATIENCE_S`, while files of the thread are read, and for the first of what its owner added to the
+    collections. Calls `tell` where that takes time. Raises ServiceError 409 if there is no document to ask then."""
+    until = time.monotonic() + PATIENCE_S
+    if not _is_reading(thread, collections):
+        return
+    tell()
+    while (reading := _is_reading(thread, collections)) and time.monotonic() < until:
+        time.sleep(POLL_S)
+    if reading and not Document.objects.filter(collection__in=collections).exists():
+        message = gettext("Your files are still being read. Ask again in a moment.")
+        raise ServiceError(message, type="files_being_read", status=409)
+
+
+def _is_reading(thread: ChatThread, collections: Sequence[Collection]) -> bool:
+    """Whether files are being read that the owner of the thread is likely to ask: any of the thread, and those of an
+    upload of which nothing is ready yet."""
+    jobs = IngestJob.objects.active()
+    if thread.has_files and jobs.filter(doc_id__startswith=folder_of_thread(thread)).exists():
+        return True
+    ready = IngestJob.objects.filter(batch=OuterRef("batch"), state="succeeded")
+    own = jobs.filter(collection__in=collections, batch__created_by=thread.user.get_username())
+    return bool(own.exclude(Exists(ready)).exists())
 
 
 def _describe(

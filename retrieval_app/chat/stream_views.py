@@ -11,7 +11,7 @@ from django.http import JsonResponse
 from django.http.response import HttpResponseBase
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.translation import ngettext
+from django.utils.translation import gettext, ngettext
 
 from collections_app.access.rules import ASK, needs
 from collections_app.errors import ServiceError, describe
@@ -90,6 +90,9 @@ class PageStream(DrawnStream):
 
     def of_other(self) -> OtherAnswer | None:
         return OtherAnswer(self) if self.question.form.cleaned_data["other_model"] else None
+
+    def reading_files(self) -> None:
+        self.put(Event("stage", {"text": gettext("Reading your files…")}))
 
     def retrieved(self, run: QueryRun) -> None:
         self.question.keep(run)

@@ -53,6 +53,7 @@ from retrieval_app.chat.files import (
     find_drop,
     may_add_files,
     search_files,
+    wait_for_files,
 )
 from retrieval_app.chat.threads import (
     LEASE,
@@ -103,6 +104,7 @@ class Question:
 
     def _ask(self, listener: Listener) -> QueryRun:
         data = self.form.cleaned_data
+        wait_for_files(self.thread, data["collection"], listener.reading_files)
         collection, chosen, beside = self.form.asked()
         if not data["as_of"]:
             beside += search_files(self.thread, data["collection"], chosen.plan)
@@ -194,6 +196,9 @@ class Listener(query_pipeline.RunListener, Protocol):
     def of_other(self) -> query_pipeline.RunListener | None:
         """Who is told of the second answer; None: nobody."""
 
+    def reading_files(self) -> None:
+        """The question waits for files that are being read."""
+
 
 class Keeper(Listener):
     """Keeps the message, and is told of the answer by nobody."""
@@ -202,6 +207,9 @@ class Keeper(Listener):
         self.question = question
 
     def of_other(self) -> None:
+        """As `tell`."""
+
+    def reading_files(self) -> None:
         """As `tell`."""
 
     def retrieved(self, run: QueryRun) -> None:

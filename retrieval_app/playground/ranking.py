@@ -553,7 +553,7 @@ def _row(candidate: Candidate, rank: int, sources: Mapping[str, Mapping[str, int
     }
 
 
-ROW_PX = 48  # the height of a row in static/css/playground.css
+ROW_PX = 66  # the height of a row in static/css/playground.css
 GAP_PX = 32  # the width of the space between two lists
 
 

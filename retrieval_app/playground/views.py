@@ -52,6 +52,7 @@ from retrieval_app.search.query_pipeline import QueryRequest
 
 SHOWN_MIN = 10  # rows of a column, or k if that is more; rows=all shows every one
 OPEN_MAX = 3
+TEXT_CHARS = 80
 EXPECTED = ("cut_by_k", "below_pool", "not_in_list")  # every plan loses so
 TITLES = {
     "vector": gettext_lazy("Vector"),
@@ -107,7 +108,8 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class ShownRow:
-    """One row of a column. path: the document's title and the chunk's own heading, "" when there is none.
+    """One row of a column. path: the document's title and the chunk's own heading, "" when there is none. text: the
+    beginning of what the chunk says below its heading.
 
     ranks: (list, rank or None) of a fused row. formula: the sum behind a fused result. off: it does not reach the
     results. gain: ranks won; mark: "new" or "gone" beside another plan. term: the name by which a hop found it.
@@ -116,6 +118,7 @@ class ShownRow:
     row: Mapping[str, Any]
     number: int
     path: tuple[str, str]
+    text: str
     href: str
     off: bool
     ranks: list[tuple[str, int | None]] = field(default_factory=list)
@@ -226,6 +229,7 @@ def _show_row(
         row=row,
         number=number,
         path=_path_of(candidate),
+        text=_first_words(candidate["content"]),
         href=view.row_href(row["doc_id"], row["chunk_index"], side),
         off=all(item["key"] != row["key"] for item in explanation["columns"][-1]["rows"]),
         ranks=[(name, rank) for name, rank in row["from"].items() if rank or name not in HOP_LISTS]
@@ -244,6 +248,12 @@ def _path_of(candidate: Mapping[str, Any]) -> tuple[str, str]:
     headings, *_ = str(candidate["context"]).split("\n")  # below them the header of a table may stand
     heading = headings.rpartition(" > ")[2]
     return (title, heading if heading != title else "")
+
+
+def _first_words(content: str) -> str:
+    """Of the first line that is no heading; of a heading where there is nothing else."""
+    lines = [line.strip() for line in content.splitlines() if line.strip()]
+    return next((line for line in lines if not line.startswith(("#", "```"))), content.strip())[:TEXT_CHARS]
 
 
 def _formula(candidate: Mapping[str, Any]) -> str:

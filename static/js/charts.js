@@ -237,6 +237,8 @@ class Chart {
         if (find("a .button", entry)) find("a", entry).before(button);
       } else {
         button.textContent = name;
+        const line = `<svg class="key" width="22" height="14" aria-hidden="true"><path class="line" data-line="${index + 1}" d="M0 7H22"/></svg>`;
+        if (find("path.line", this.figure)) button.insertAdjacentHTML("afterbegin", line);
         entry.append(button);
       }
     });

@@ -5,6 +5,7 @@
   const broken = () => gettext("Connection lost. The answer is kept in the thread: reload the page in a moment.");
   const HEADERS = { Accept: "text/event-stream", "HX-Request": "true", "HX-Target": "chat" };
   let answering = null; // while an answer is read: {href of the thread, stop: where it is ended, isStopping}
+  let adding = null; // settles when the files that were added last have arrived
 
   // the thread as it stands; what was typed meanwhile stays
   async function show(href) {
@@ -98,11 +99,14 @@
     const submitter = event.detail.triggeringEvent?.submitter;
     if (!form.matches?.("form[data-stream]") || submitter?.value === "search") return;
     event.preventDefault();
+    if (answering) return;
     const chat = form.closest("#chat");
-    const body = new FormData(form, submitter);
     const place = { href: "", stop: "", isStopping: false };
     answering = place;
+    await adding; // then the question asks where they went
+    const body = new FormData(form, submitter);
     setBusy(chat, true);
+    find("[data-stage]", form).textContent = gettext("Searching…");
     try {
       const response = await fetch(form.dataset.stream, { method: "POST", body, headers: HEADERS });
       const streams = response.ok && response.headers.get("Content-Type")?.startsWith("text/event-stream");
@@ -173,6 +177,11 @@
     event.preventDefault();
     input.files = event.dataTransfer.files;
     input.dispatchEvent(new Event("change", { bubbles: true }));
+  });
+  document.addEventListener("htmx:beforeRequest", (event) => {
+    if (event.detail.elt.id !== "add-files") return;
+    find("#composer [data-stage]").textContent = gettext("Uploading");
+    adding = new Promise((resolve) => { event.detail.elt.addEventListener("htmx:afterRequest", resolve, { once: true }); });
   });
   document.addEventListener("htmx:afterRequest", (event) => {
     if (event.detail.elt.id !== "add-files") return;

@@ -71,6 +71,7 @@
       if (isTyped(event)) field.focus();
       return;
     }
+    if (event.key.length === 1 && !hasLetters()) return;
     const goes = performance.now() < goUntil;
     goUntil = 0;
     let done = false;
@@ -85,6 +86,13 @@
     } else if (event.key === "j" || event.key === "k") done = moveFocus(event.key === "j" ? 1 : -1);
     if (done) event.preventDefault();
   });
+
+  const switchOf = find("[data-letters]"); // on the page Appearance
+  if (switchOf) {
+    switchOf.checked = hasLetters();
+    find("[data-letters-section]").hidden = false;
+    switchOf.addEventListener("change", () => localStorage.setItem("letters", switchOf.checked ? "on" : "off"));
+  }
 
   on("click", "[data-keys]", (link, event) => {
     event.preventDefault();

@@ -8,6 +8,7 @@ const on = (type, selector, act) =>
     const element = event.target instanceof Element && event.target.closest(selector);
     if (element) act(element, event);
   });
+const hasLetters = () => localStorage.getItem("letters") !== "off"; // whether single letters are shortcuts here
 const isPlainClick = (event) => event.button === 0 && !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey);
 
 // --- theme: the cookie is what the server reads; local storage is what Django's admin reads

@@ -31,6 +31,7 @@
 
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+    if (event.key.length === 1 && !hasLetters()) return;
     const typing = event.target.closest("textarea, select, input[type='search'], input[type='text']");
     if (typing) return;
     const sentence = page.querySelector(`[data-sentence="${CSS.escape(event.key)}"]`);

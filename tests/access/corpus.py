@@ -16,7 +16,7 @@ from collections_app.models import Collection, Document, RoleGrant
 from ragd.store.indexing import index
 from ragd.store.store import execute, fetch_all
 from ragd.types import Chunk
-from ragd_site.operations.leak_probe.channels import LISTS
+from ragd_site.operations.leak_probe import LISTS
 
 SUBJECTS = ("pump", "valve", "heron", "ledger", "garden", "engine", "contract", "harbour", "lantern", "furnace")
 VERBS = ("carries", "opens", "follows", "measures", "repairs", "replaces", "records", "guards")

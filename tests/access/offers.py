@@ -11,7 +11,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from collections_app.access.context import Access, system_access
 from collections_app.access.rules import rule_of, view_of
-from ragd_site.access.page_rules import find_collection_id, find_target
+from ragd_site.access.middleware import find_collection_id, find_target
 
 PAGES = ("collections", "retrieval", "evaluation", "operations")
 

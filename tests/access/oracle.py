@@ -13,7 +13,7 @@ from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.models import Collection, RoleGrant
-from ragd_site.operations.leak_probe.channels import Person
+from ragd_site.operations.leak_probe import Person
 
 MASKS = {
     r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}": "<id>",

@@ -18,15 +18,16 @@ from collections_app.access.context import SYSTEM, Access, using_access
 from collections_app.access.document_access import (
     OPEN,
     StatedAccess,
+    change_readers,
     lists_of,
     parse_access,
     read_access,
+    readers_of,
     resolve,
     set_access,
     widen,
 )
 from collections_app.access.permissions import Role, group_principal, user_principal
-from collections_app.access.readers import change_readers, readers_of
 from collections_app.collections.services import update_collection
 from collections_app.documents.bulk_changes import BulkChange, change_documents
 from collections_app.documents.edits import edit_document

@@ -10,8 +10,7 @@ from collections_app.access.document_access import set_access, widen
 from collections_app.access.permissions import Role
 from collections_app.models import Collection, RoleGrant
 from ragd.store.store import execute
-from ragd_site.operations.leak_probe.channels import CHANNELS, what_may_be_read
-from ragd_site.operations.leak_probe.probe import probe
+from ragd_site.operations.leak_probe import CHANNELS, probe, what_may_be_read
 from retrieval_app.models import QueryRun
 from tests.access.corpus import Corpus, make_corpus
 

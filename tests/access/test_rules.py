@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from collections_app.access.permissions import GIVEN, Permission, Role
-from ragd_site.access.page_rules import TARGETS, find_target
+from ragd_site.access.middleware import TARGETS, find_target
 from ragd_site.operations import views
 from tests.addresses import all_addresses, rule_named
 

@@ -25,8 +25,7 @@ from collections_app.jobs.dispatch import run_job
 from collections_app.models import AuditEvent, Collection, Document, IngestJob, RoleGrant, Upload
 from evaluation_app.models import Span
 from ragd.telemetry.names import DOCUMENT_ID
-from ragd_site.operations.erasure.documents import erase_document, erase_files_of_threads
-from ragd_site.operations.erasure.persons import erase_person
+from ragd_site.operations.erasure.documents import erase_document, erase_files_of_threads, erase_person
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun, RetrievedChunk
 from retrieval_app.runs.run_log import delete_old_runs
 

@@ -12,7 +12,7 @@ from collections_app.access.context import using_access
 from collections_app.access.services import access_of_user
 from collections_app.collections.invariants import check_invariants
 from ragd.store.store import fetch_all
-from ragd_site.operations.leak_probe.channels import Person
+from ragd_site.operations.leak_probe import Person
 from retrieval_app.plans.services import build_plan
 from retrieval_app.playground.ranking import explain
 from tests.access.oracle import OTHERS, SEARCHES, Answers, Oracle

@@ -17,7 +17,7 @@ from django.utils import timezone
 from collections_app.endpoints.model_settings import renew_secrets
 from collections_app.endpoints.secrets import decrypt
 from collections_app.errors import ServiceError
-from collections_app.jobs.delivery import RESEND_AFTER, overdue
+from collections_app.jobs.leases import RESEND_AFTER, overdue
 from collections_app.jobs.operations import PAUSE_MAX, process_operation, requested_operations, retry_operation
 from collections_app.models import AuditEvent, Operation
 from evaluation_app.models import Alert, AlertRule

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 from django.db import connection
 
-from collections_app.jobs import delivery
+from collections_app.jobs import leases
 from collections_app.models import Collection, IdempotencyRecord, IngestJob
 from evaluation_app.models import GoldenSet
 from tests.collections.conftest import committed
@@ -29,7 +29,7 @@ KEY = {"Idempotency-Key": "one"}
 def test_the_same_request_is_carried_out_once(
     api: Any, notes: Collection, path: str, body: Any, model: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery, "send", lambda *_, **__: None)  # no worker
+    monkeypatch.setattr(leases, "send", lambda *_, **__: None)  # no worker
     before = model.objects.count()
     first, again = (api.post(path, body, **KEY) for _ in range(2))
     assert first.status_code < 300 and (first.status_code, first.content) == (again.status_code, again.content)

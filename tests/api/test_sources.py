@@ -20,9 +20,9 @@ S3 = "/collections/notes/s3"
 
 @pytest.fixture(autouse=True)
 def no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    from collections_app.jobs import delivery
+    from collections_app.jobs import leases
 
-    monkeypatch.setattr(delivery, "send", lambda *_, **__: None)
+    monkeypatch.setattr(leases, "send", lambda *_, **__: None)
 
 
 def test_each_address_becomes_a_job(api: Api, notes: Collection) -> None:

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from collections_app.audit.chain import Anchor, as_ranges, is_covered, link_hash, read_head, verify_chain
-from collections_app.audit.services import record_event
+from collections_app.audit.services import (
+    Anchor,
+    as_ranges,
+    is_covered,
+    link_hash,
+    read_head,
+    record_event,
+    verify_chain,
+)
 from collections_app.models import AuditEvent, AuditHead, AuditLink
 from tests.simultaneous import call_together
 

@@ -14,7 +14,7 @@ from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.audit.chain import verify_chain
+from collections_app.audit.services import verify_chain
 from collections_app.chunks.edits import edit_chunk
 from collections_app.chunks.finding_scan import scan_collection
 from collections_app.chunks.outliers import scan_duplicates
@@ -55,9 +55,8 @@ from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.scoring.sampling import judge_run
 from ragd.types import RetrievePlan
-from ragd_site.operations.erasure.documents import erase_collection, erase_document
+from ragd_site.operations.erasure.documents import erase_collection, erase_document, erase_person
 from ragd_site.operations.erasure.ledger import ledger_path
-from ragd_site.operations.erasure.persons import erase_person
 from ragd_site.operations.erasure.scrub import Fingerprint, word_runs
 from retrieval_app.models import QueryRun
 from retrieval_app.search.query_pipeline import QueryRequest, ask

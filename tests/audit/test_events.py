@@ -16,9 +16,8 @@ from django.test import Client
 
 from collections_app.access.api_keys import NewKey, create_key, revoke_key
 from collections_app.admin.base import AuditedAdmin
-from collections_app.audit import downloads
-from collections_app.audit.downloads import class_of, ocsf_event
-from collections_app.audit.log import describe_event
+from collections_app.audit import log
+from collections_app.audit.log import class_of, describe_event, ocsf_event
 from collections_app.audit.origin import Channel, Origin, current_origin, using_origin
 from collections_app.audit.services import Subject, record_event
 from collections_app.collections.services import update_collection
@@ -41,7 +40,7 @@ from tests import event_schemas
 from tests.retrieval.corpus import bearer, make_collection
 
 pytestmark = pytest.mark.django_db
-SCHEMAS = Path(downloads.__file__).parent / "audit_schemas"
+SCHEMAS = Path(log.__file__).parent / "audit_schemas"
 ADDRESS = "203.0.113.7"
 
 

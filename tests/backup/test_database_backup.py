@@ -19,9 +19,8 @@ from ragd_site.backup.database_backup import back_up_database, restore_file
 from ragd_site.backup.encryption import Key
 from ragd_site.backup.options import keep_newest
 from ragd_site.backup.programs import BackupError, DamagedError, feed_program, read_program, split_password
-from ragd_site.backup.repository import Backup, Repository
+from ragd_site.backup.repository import Backup, FolderStore, Repository
 from ragd_site.backup.server_restore import restore_server
-from ragd_site.backup.stores import FolderStore
 from ragd_site.backup.table_facts import differences, read_facts
 from ragd_site.runtime.programs import find_wheel_binaries
 

@@ -25,8 +25,7 @@ from collections_app.models import AuditEvent, Operation, ServerSetting
 from ragd_site.backup import server_restore
 from ragd_site.backup.encryption import Key
 from ragd_site.backup.operations import back_up_on_schedule, last_slot
-from ragd_site.backup.repository import Repository
-from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.repository import FolderStore, Repository
 from tests.web.pages import texts, tree
 
 PAGE = "/settings/server/?subject=backup"

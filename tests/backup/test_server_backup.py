@@ -23,11 +23,9 @@ from ragd_site.backup import programs, server_restore, table_facts, wal_archive
 from ragd_site.backup.encryption import Key
 from ragd_site.backup.options import keep_newest
 from ragd_site.backup.programs import BackupError, DamagedError
-from ragd_site.backup.repository import AGE, BACKUPS, Backup, Repository
-from ragd_site.backup.server_backup import back_up_server
+from ragd_site.backup.repository import AGE, BACKUPS, Backup, FolderStore, Repository
 from ragd_site.backup.server_restore import Restored, restore_server
-from ragd_site.backup.stores import FolderStore
-from ragd_site.backup.wal_archive import end_archive, find_reach, segment_of, ship_wal
+from ragd_site.backup.wal_archive import back_up_server, end_archive, find_reach, segment_of, ship_wal
 from tests.fakes.s3_server import S3Server
 from tests.server import wait_for
 
@@ -40,7 +38,7 @@ import django
 django.setup()
 from ragd_site.backup import server_restore
 from ragd_site.backup.repository import Repository
-from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.repository import FolderStore
 server_restore._compare = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
 repository = Repository.open(FolderStore(pathlib.Path(sys.argv[2])), sys.argv[3])
 server_restore.run_drill(repository, pathlib.Path(sys.argv[1]), sys.argv[4], print)
@@ -49,8 +47,8 @@ VECTORS = "CREATE TABLE vectors AS SELECT n, array_fill(n, ARRAY[3])::vector v F
 KILLED = """
 import os, pathlib, signal, sys
 from ragd_site.backup.repository import Repository
-from ragd_site.backup.server_backup import back_up_server
-from ragd_site.backup.stores import FolderStore
+from ragd_site.backup.wal_archive import back_up_server
+from ragd_site.backup.repository import FolderStore
 Repository.put_json = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 back_up_server(pathlib.Path(sys.argv[1]), Repository.open(FolderStore(pathlib.Path(sys.argv[2])), sys.argv[3]))
 """
@@ -596,7 +594,7 @@ def test_a_bucket_serves_as_well_as_a_folder(
 
 def bucket_store(server: S3Server, prefix: str) -> Any:
     from ragd.readers.fetching.buckets import BucketKeys
-    from ragd_site.backup.stores import BucketStore
+    from ragd_site.backup.repository import BucketStore
 
     keys = BucketKeys(server.access_key, server.secret_key)
     return BucketStore(server.url, "backups", prefix, keys=keys, region="us-east-1", timeout_s=20)

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -101,6 +100,7 @@ class Visit:
     base: str
     complaints: list[str] = field(default_factory=list)
     looks: list[str] = field(default_factory=list)
+    pictures: int = 0
 
     def go(self, path: str) -> Page:
         """Open a page and wait for the parts that it includes."""
@@ -138,13 +138,11 @@ class Visit:
         return int(self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))
 
     def faults(self) -> list[str]:
-        """What is wrong with the page as it is: axe-core in light, contrast in dark, the width on a phone. A picture of
-        each look goes into the folder RAGD_SCREENS, where one is named."""
-        for theme, width in product(("light", "dark"), (1280, 390)) if SCREENS else ():
-            self.look(theme, width)
-            name = re.sub(r"[^\w?=-]+", "-", self.page.url.removeprefix(self.base)).strip("-")[:90]
-            path = Path(SCREENS) / f"{name}.{theme}.{width}.png"
-            self.page.screenshot(path=path, full_page=True, animations="disabled")
+        """What is wrong with the page as it is: axe-core in light, contrast in dark, the width on a phone. Where
+        RAGD_SCREENS names a folder, pictures are taken instead: wide in light and dark, narrow in light."""
+        if SCREENS:
+            self.take_pictures()
+            return []
         self.look("light", 1280)
         found = self.violations()
         self.look("dark", 1280)
@@ -154,6 +152,18 @@ class Visit:
             found.append(f"scrolls sideways by {overflow_px} px")
         self.look("light", 1280)
         return [f"{self.page.url.removeprefix(self.base)}: {problem}" for problem in found]
+
+    def take_pictures(self) -> None:
+        """Into a folder of the test, numbered in its order."""
+        test = os.environ["PYTEST_CURRENT_TEST"].rpartition("::")[2].partition(" ")[0]
+        folder = Path(SCREENS) / re.sub(r"\W+", "-", test.removeprefix("test_")).strip("-")
+        name = re.sub(r"[^\w?=-]+", "-", self.page.url.removeprefix(self.base)).strip("-")[:90]
+        self.pictures += 1
+        for theme, width in (("light", 1280), ("dark", 1280), ("light", 390)):
+            self.look(theme, width)
+            path = folder / f"{self.pictures:03}-{name}.{theme}.{width}.png"
+            self.page.screenshot(path=path, full_page=True, animations="disabled")
+        self.look("light", 1280)
 
     def long_lines(self) -> list[str]:
         """The beginnings of texts whose lines are longer than a reader's eye follows, in the widest window."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import SCREENS, Visit
 from tests.browser.test_waterfall import TRACE, store_spans
 
 if TYPE_CHECKING:
@@ -244,7 +244,7 @@ MEASURE = """() => [
 ]"""
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1800 if SCREENS else 400)
 @pytest.mark.parametrize("addresses", [addresses_of, admin_addresses_of])
 def test_every_page(
     visit: Visit, nature: Collection, make_jobs: Callable[[], None], addresses: Callable[[Collection], list[str]]

@@ -30,7 +30,7 @@ from collections_app.collections.services import create_collection  # isort: ski
 from collections_app.documents.services import ingest_text  # isort: skip
 from collections_app.access.api_keys import NewKey, create_key  # isort: skip
 from ragd_site.operations.summaries import storage_summary  # isort: skip
-from ragd.store.index_versions import index_version_sizes  # isort: skip
+from ragd.store.tables import index_version_sizes  # isort: skip
 from ragd.store.store import fetch_all  # isort: skip
 from ragd_site.runtime.programs import server_account  # isort: skip
 from tests.cluster.nodes import Node  # isort: skip

@@ -31,8 +31,8 @@ from collections_app.chunks.finding_scan import count_findings, scan_collection 
 from collections_app.collections.services import create_collection  # isort: skip
 from collections_app.documents.services import ingest_text  # isort: skip
 from collections_app.documents.filters import complete  # isort: skip
-from collections_app.documents.trash import restore_documents, trash_documents  # isort: skip
-from collections_app.index.index_builds import index_progress  # isort: skip
+from collections_app.documents.services import restore_documents, trash_documents  # isort: skip
+from collections_app.index.builder import index_progress  # isort: skip
 from collections_app.access.services import access_of_user  # isort: skip
 from collections_app.access.api_keys import NewKey, create_key  # isort: skip
 from collections_app.access.document_access import set_access  # isort: skip

@@ -31,8 +31,7 @@ from collections_app.chunks.outliers import find_outliers, scan_duplicates  # no
 from collections_app.collections.import_stage import import_collection  # noqa: E402
 from collections_app.collections.invariants import check_invariants  # noqa: E402
 from collections_app.collections.services import create_collection  # noqa: E402
-from collections_app.documents.services import change_state, ingest_text  # noqa: E402
-from collections_app.documents.trash import restore_documents, trash_documents  # noqa: E402
+from collections_app.documents.services import change_state, ingest_text, restore_documents, trash_documents  # noqa: E402  # noqa: E402
 from collections_app.index.services import start_index_version  # noqa: E402
 from collections_app.index.stores import open_store  # noqa: E402
 from collections_app.models import Chunk, Collection, IndexVersion, TrashedDocument  # noqa: E402

@@ -52,10 +52,10 @@ def committed(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     Django's flush leaves unmanaged tables alone, so they are emptied here.
     """
     from collections_app.collections.deletion import purge_collection
-    from collections_app.jobs import delivery
+    from collections_app.jobs import leases
     from collections_app.models import ApiKey, Collection
 
-    monkeypatch.setattr(delivery, "send", lambda *_, **__: None)
+    monkeypatch.setattr(leases, "send", lambda *_, **__: None)
     yield
     for collection in Collection.objects.all():
         purge_collection(collection)

@@ -13,8 +13,14 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.collections.services import create_collection
-from collections_app.documents.services import change_state, delete_documents, ingest_text, reindex_documents
-from collections_app.documents.trash import restore_documents, trash_documents
+from collections_app.documents.services import (
+    change_state,
+    delete_documents,
+    ingest_text,
+    reindex_documents,
+    restore_documents,
+    trash_documents,
+)
 from collections_app.index import builder
 from collections_app.index.services import (
     activate_index_version,
@@ -45,8 +51,8 @@ from collections_app.models import (
 from evaluation_app.runs.lifecycle import apply_retention
 from ragd.errors import DimensionMismatch, InvalidInput
 from ragd.search.retrieval import retrieve
-from ragd.store.index_versions import SwapBlocked
 from ragd.store.store import fetch_all
+from ragd.store.tables import SwapBlocked
 from ragd.types import RetrievePlan
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from collections_app.jobs import delivery
+from collections_app.jobs import leases
 from collections_app.jobs.attempts import claim_job
 from collections_app.jobs.leases import forgive_host, worker_name
 from collections_app.jobs.maintenance import maintain
@@ -22,8 +22,8 @@ from tests.collections.test_jobs import reload, upload
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str | None, int]]:
     """(queue, how many jobs) of each sending."""
     calls: list[tuple[str | None, int]] = []
-    monkeypatch.setattr(delivery.transaction, "on_commit", lambda send: send())
-    monkeypatch.setattr(delivery, "send", lambda task, ids, *, queue, delay_s: calls.append((queue, len(ids))))
+    monkeypatch.setattr(leases.transaction, "on_commit", lambda send: send())
+    monkeypatch.setattr(leases, "send", lambda task, ids, *, queue, delay_s: calls.append((queue, len(ids))))
     return calls
 
 

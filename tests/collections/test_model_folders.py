@@ -18,9 +18,8 @@ from collections_app.endpoints.registry import SPARSE, list_models
 from collections_app.index.stores import embedder_for, open_store
 from collections_app.models import Collection
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
-from ragd.models.folder_embedder import FolderEmbedder
+from ragd.models.folder_embedder import FolderEmbedder, SparseEncoder
 from ragd.models.prompts import PROMPT_PRESETS, PromptedEmbedder, Prompts
-from ragd.models.sparse_encoder import SparseEncoder
 from ragd.types import RetrievePlan
 from tests.builders import WordEmbedder, make_chunks
 from tests.fakes.openai_server import OpenAIServer

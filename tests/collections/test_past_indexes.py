@@ -25,8 +25,8 @@ from collections_app.index.services import start_index_version
 from collections_app.index.stores import open_store
 from collections_app.models import Collection, DocumentRevision, PastIndex, StateChange
 from ragd.errors import InvalidInput
-from ragd.store.index_versions import PAST_FIRST
 from ragd.store.store import partition_name
+from ragd.store.tables import PAST_FIRST
 from ragd.types import Filters, RetrievePlan
 from tests.fakes.openai_server import OpenAIServer
 from tests.refusals import refuses

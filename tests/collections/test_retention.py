@@ -18,8 +18,7 @@ from collections_app.collections.invariants import request_check
 from collections_app.collections.retention import check_retention, drop_old_revisions, effective_retention, set_period
 from collections_app.collections.retention_periods import DATABASE, DEFAULT, ENVIRONMENT, PERIODS, find_period, kept_for
 from collections_app.collections.services import create_collection, update_collection
-from collections_app.documents.services import ingest_text
-from collections_app.documents.trash import trash_documents
+from collections_app.documents.services import ingest_text, trash_documents
 from collections_app.endpoints.server_settings import stored
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_store

@@ -15,8 +15,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 
 from collections_app.collections.services import create_collection
-from collections_app.documents.document_tree import attachments_of, with_attachments
 from collections_app.documents.services import delete_documents
+from collections_app.documents.stored_documents import attachments_of, with_attachments
 from collections_app.jobs.attempts import JobProgress
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.recovery import cancel_jobs

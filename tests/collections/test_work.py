@@ -13,9 +13,17 @@ from django.db import connection, transaction
 from django.utils import timezone
 
 from collections_app.collections.services import create_collection
-from collections_app.jobs import delivery, leases
-from collections_app.jobs.delivery import RetryPolicy, requeue
-from collections_app.jobs.leases import Lease, LeaseLostError, cancel, claim, held_by_host, lease_length
+from collections_app.jobs import leases
+from collections_app.jobs.leases import (
+    Lease,
+    LeaseLostError,
+    RetryPolicy,
+    cancel,
+    claim,
+    held_by_host,
+    lease_length,
+    requeue,
+)
 from collections_app.models import Collection, IngestJob
 from tests.fakes.openai_server import OpenAIServer
 from tests.simultaneous import call_together
@@ -125,8 +133,8 @@ def test_the_delay_doubles_up_to_its_limit_with_some_chance(monkeypatch: pytest.
 
 def test_requeue_sends_again_gives_up_and_leaves_alone(notes: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[Any] = []
-    monkeypatch.setattr(delivery.transaction, "on_commit", lambda send: send())
-    monkeypatch.setattr(delivery, "send", lambda task, calls, **_: sent.extend((task, call) for call in calls))
+    monkeypatch.setattr(leases.transaction, "on_commit", lambda send: send())
+    monkeypatch.setattr(leases, "send", lambda task, calls, **_: sent.extend((task, call) for call in calls))
     now = timezone.now()
     gone, past = now - timedelta(seconds=1), now - timedelta(hours=1)
     running = {"state": "running", "worker": "a:1"}
@@ -161,14 +169,14 @@ def test_a_message_goes_out_by_the_name_of_its_task_after_the_commit(
 ) -> None:
     job = make(notes, doc_id="none")
     with django_capture_on_commit_callbacks() as callbacks:
-        delivery.enqueue(TASK, str(job.pk))
+        leases.enqueue(TASK, str(job.pk))
     job.refresh_from_db()
     assert (job.state, len(callbacks)) == ("queued", 1)
     callbacks[0]()  # tasks run where they are sent here
     job.refresh_from_db()
     assert (job.state, job.error_type) == ("failed", "unknown_document")
     with pytest.raises(KeyError):
-        delivery.send("collections.no_such_task", [("x",)])
+        leases.send("collections.no_such_task", [("x",)])
 
 
 def test_a_broker_that_fails_is_asked_no_more_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,6 +190,6 @@ def test_a_broker_that_fails_is_asked_no_more_for_the_rest(monkeypatch: pytest.M
             raise ConnectionError("down")
 
     monkeypatch.setattr(current_app.tasks[TASK], "apply_async", refuse)
-    delivery.send(TASK, [("1",), ("2",), ("3",)], queue="ragd_bulk", delay_s=2)
+    leases.send(TASK, [("1",), ("2",), ("3",)], queue="ragd_bulk", delay_s=2)
     assert asked == [((number,), {"countdown": 2, "queue": "ragd_bulk"}) for number in ("1", "2")]
     assert len(producers) == 1  # one asks for all whether the broker is there

@@ -24,9 +24,8 @@ from collections_app.collections.deletion import count_rows, purge_collection, p
 from collections_app.collections.import_stage import import_collection, request_import
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
-from collections_app.jobs import delivery
-from collections_app.jobs.delivery import RESEND_AFTER
-from collections_app.jobs.leases import lease_length
+from collections_app.jobs import leases
+from collections_app.jobs.leases import RESEND_AFTER, lease_length
 from collections_app.jobs.operations import requeue_operations
 from collections_app.models import AuditEvent, Collection, Operation, OperationFile
 from tests.exports import export_to_file
@@ -35,9 +34,6 @@ IMPORT = """
 import sys, time, django
 django.setup()
 from collections_app.collections.import_stage import import_collection, request_import
-from collections_app.jobs import delivery
-from collections_app.jobs.leases import lease_length
-from collections_app.jobs.delivery import RESEND_AFTER
 
 def tell(stage, done, total):
     print(stage, flush=True)
@@ -110,7 +106,7 @@ def request(exported: Path, user: User, **options: Any) -> Operation:
     """As the page does it, by a web process that dies before it sends the message."""
     chosen = {"name": "copy", "replace": False, "embed_model": None, "embed_dims": None} | options
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delivery, "send", lambda *_, **__: None)
+        patch.setattr(leases, "send", lambda *_, **__: None)
         content = exported.read_bytes()
         return request_import(UploadedFile(io.BytesIO(content), size=len(content)), **chosen, actor=user)
 

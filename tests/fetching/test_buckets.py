@@ -12,7 +12,7 @@ from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.errors import ServiceError
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
-from collections_app.sources import buckets as bucket_client
+from collections_app.sources import source_jobs as bucket_client
 from collections_app.sources.source_jobs import S3Prefix, submit_prefix
 from collections_app.sources.web_client import Unwatched
 from collections_app.uploads.plan import UploadPlan

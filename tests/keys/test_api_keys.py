@@ -206,13 +206,17 @@ def test_an_administrator_makes_rotates_and_revokes_keys_on_the_page(pages: Call
     assert (authenticate(secret), authenticate(renewed)) == (None, key)
     assert client.post(f"/keys/?view=revoke&pk={key.pk}").status_code == 302
     assert authenticate(renewed) is None
-    assert client.post("/keys/?view=new", {"label": "", "scopes": ["read"]}).status_code == 422
+    for wrong in ({"label": "", "collections": "notes"}, {"label": "no collection"}):
+        assert client.post("/keys/?view=new", {"scopes": ["read"]} | wrong).status_code == 422
 
 
 def test_a_person_sees_and_makes_keys_that_act_as_themselves(pages: Callable[[User], Client], people: Any) -> None:
     client = pages(people["asker"])
     assert {row["key"].label for row in client.get("/keys/").context["rows"]} == {"asker"}
-    client.post("/keys/?view=new", {"label": "own", "scopes": ["read", "administer"], "acts_as": "the-administrator"})
+    client.post(
+        "/keys/?view=new",
+        {"label": "own", "scopes": ["read", "administer"], "acts_as": "the-administrator", "collections": ""},
+    )
     own = ApiKey.objects.get(label="own")
     assert own.user == people["asker"]
     other = ApiKey.objects.get(label="curator")
@@ -228,7 +232,8 @@ def test_the_first_key_is_made_on_the_page_where_the_api_does_not_make_it(settin
     assert Client().post("/v1/api-keys", body, content_type="application/json").status_code == 401
     client = Client()
     client.force_login(User.objects.create_superuser("boss"))
-    secret = client.post("/keys/?view=new", {"label": "first", "scopes": sorted(ALL)}).context["secret"]
+    fields = {"label": "first", "scopes": sorted(ALL), "collections": ""}
+    secret = client.post("/keys/?view=new", fields).context["secret"]
     assert Api(Client(), secret).get("/api-keys").json()["items"][0]["label"] == "first"
 
 

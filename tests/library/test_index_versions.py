@@ -8,7 +8,9 @@ import pytest
 
 from ragd.errors import DimensionMismatch, IndexVersionChanged, InvalidInput, UnknownCollection
 from ragd.search.retrieval import retrieve
-from ragd.store.index_versions import (
+from ragd.store.indexing import index
+from ragd.store.store import Store, fetch_all
+from ragd.store.tables import (
     IndexVersionSpec,
     create_index_version,
     drop_index_version,
@@ -16,8 +18,6 @@ from ragd.store.index_versions import (
     open_index_version,
     swap_index_version,
 )
-from ragd.store.indexing import index
-from ragd.store.store import Store, fetch_all
 from ragd.types import ChunkPolicy, RetrievePlan
 from tests.builders import WordEmbedder, make_chunks
 

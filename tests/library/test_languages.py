@@ -17,10 +17,9 @@ from ragd.insight.what_if import Supposed, WhatIf
 from ragd.search.lexical_search import inverse_document_frequency, read_query, scanned_rows
 from ragd.search.pruned_search import pruned_rows
 from ragd.store.analysis import own_language_of
-from ragd.store.index_versions import IndexVersionSpec
 from ragd.store.postings import build_postings
 from ragd.store.store import Store, execute, fetch_all
-from ragd.store.tables import create_collection
+from ragd.store.tables import IndexVersionSpec, create_collection
 from ragd.text.languages import (
     ALL_CONFIGURATIONS,
     configuration_of,

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from ragd.errors import EmbedderError
-from ragd.models import sparse_encoder
-from ragd.models.sparse_encoder import SparseEncoder, encoder_named, is_sparse_model, list_encoders, use_folders
+from ragd.models import folder_embedder
+from ragd.models.folder_embedder import SparseEncoder, encoder_named, is_sparse_model, list_encoders, use_folders
 from tests.model_folders import WORDS, sparse_weights, write_graph, write_json, write_sparse_folder
 
 SPECIAL = 4  # the first words
@@ -63,14 +63,14 @@ def test_a_long_text_joins_the_terms_of_its_windows(tmp_path: Path, strategy: st
 def test_only_the_heaviest_terms_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = SparseEncoder(write_sparse_folder(tmp_path / "tiny"))
     [every] = encoder.encode(["the red sea"])
-    monkeypatch.setattr(sparse_encoder, "TERMS_MAX", 3)
+    monkeypatch.setattr(folder_embedder, "TERMS_MAX", 3)
     [kept] = SparseEncoder(encoder.root).encode(["the red sea"])
     assert list(kept.items()) == list(every.items())[:3]
 
 
 def test_encoders_are_found_by_name_and_checksum(tmp_path: Path) -> None:
     folder = write_sparse_folder(tmp_path / "tiny")
-    before = list(sparse_encoder._folders)
+    before = list(folder_embedder._folders)
     use_folders(lambda: [str(folder)])
     try:
         [encoder] = list_encoders()
@@ -86,7 +86,7 @@ def test_encoders_are_found_by_name_and_checksum(tmp_path: Path) -> None:
         with pytest.raises(EmbedderError):
             encoder.query_terms("sea")
     finally:
-        sparse_encoder._folders[:] = before
+        folder_embedder._folders[:] = before
 
 
 def router(**changes: Any) -> Callable[[Path], None]:

@@ -11,8 +11,8 @@ import pytest
 
 from ragd.errors import EmbedderError, InvalidInput
 from ragd.insight.score_parts import query_words
-from ragd.models import sparse_encoder
-from ragd.models.sparse_encoder import SparseEncoder, list_encoders, use_folders
+from ragd.models import folder_embedder
+from ragd.models.folder_embedder import SparseEncoder, list_encoders, use_folders
 from ragd.search import lexical_search, pruned_search
 from ragd.search.retrieval import retrieve
 from ragd.store import postings
@@ -43,10 +43,10 @@ FROM chunk_stats s WHERE s.collection_id = %(id)s
 def encoder(tmp_path: Path) -> Iterator[SparseEncoder]:
     """The one encoder of this process."""
     folder = write_sparse_folder(tmp_path / "tiny-sparse", weights={"of": 0.25, "stone": 3.0, "river": 2.0, "'": 1.0})
-    before = list(sparse_encoder._folders)
+    before = list(folder_embedder._folders)
     use_folders(lambda: [str(folder)])
     yield list_encoders()[0]
-    sparse_encoder._folders[:] = before
+    folder_embedder._folders[:] = before
 
 
 @pytest.fixture

@@ -14,14 +14,13 @@ from django.test import Client
 
 from collections_app.access.api_keys import NewKey, create_key
 from collections_app.access.context import using_access
-from collections_app.access.document_access import OPEN, StatedAccess, resolve
+from collections_app.access.document_access import OPEN, StatedAccess, change_readers, resolve
 from collections_app.access.permissions import Role
-from collections_app.access.readers import change_readers
 from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
 from collections_app.documents import edits, services
 from collections_app.documents.revisions.services import any_revision, revision_text
-from collections_app.documents.trash import restore_documents, trash_documents
+from collections_app.documents.services import restore_documents, trash_documents
 from collections_app.errors import ServiceError
 from collections_app.index.services import activate_index_version, list_index_versions, start_index_version
 from collections_app.index.stores import read_store

@@ -10,17 +10,13 @@ from hypothesis import strategies as st
 from ragd.models.embedding import LocalEmbedder
 from ragd.types import Candidate
 from retrieval_app.answers.extractive_answerer import (
-    ORDER,
     ExtractiveAnswerer,
-    Place,
-    Weighing,
     choose_sentences,
     extend,
-    read_question,
     read_sentences,
-    split_questions,
     stems,
 )
+from retrieval_app.answers.question_match import ORDER, Place, Weighing, read_question, split_questions
 from retrieval_app.answers.refusals import declines
 from tests.builders import WordEmbedder
 
@@ -151,6 +147,40 @@ def test_what_belongs_together_is_quoted_whole() -> None:
 
 def test_a_question_for_a_difference_asks_for_both() -> None:
     assert split_questions("What is the difference between a plan and a run?") == ["What is a plan?", "What is a run?"]
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "kind"),
+    [
+        ("What is a plan?", "en", "definition"), ("What costs a plan?", "en", ""), ("Was ist das?", "de", "definition"),
+        ("¿Cómo se llamaba el caballo?", "es", ""), ("¿Cómo se abre?", "es", "way"), ("في اي فيلم ظهر؟", "ar", ""),
+        ("What is the formula of BM25?", "en", "formula"),
+    ],
+)  # fmt: skip
+def test_the_kind_of_answer_that_is_asked_for(text: str, language: str, kind: str) -> None:
+    assert read_question(text, language).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("query", "offers"),
+    [
+        (
+            "What is a run?",
+            {
+                "A run is the record of all.": 1.0, "**Query run** (`run`). One record.": 1.0, "A run is kept.": 0.0,
+                "Each run is an entry.": 0.0, "A long test run of mine is an entry.": 0.0, "A plan is a table.": 0.0,
+            },
+        ),
+        (
+            "What is the formula of fusion?",
+            {"It adds `w / (k + r)`.": 2.0, "E = mc": 2.0, "**Fusion** with k = 60.": 0.0, "See docs/fusion.": 0.0},
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_sentence_offers(query: str, offers: dict[str, float]) -> None:
+    places = [Place(0, text) for text in offers]
+    weighing = Weighing(read_question(query), [source("p", " ".join(offers))], places)
+    assert weighing.order[:, ORDER.index("kind")].tolist() == list(offers.values())
 
 
 def test_names_are_neither_the_first_word_nor_german_nouns() -> None:

@@ -24,7 +24,7 @@ from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent
-from ragd_site.sign_on.tasks import send_password_reset
+from ragd_site.sign_on.views import send_password_reset
 from tests.fakes.smtp_server import SmtpServer, smtp_server
 from tests.sign_on.conftest import who
 from tests.web.pages import texts, wrong_fields
@@ -87,7 +87,7 @@ def test_nothing_tells_whether_there_is_an_account(
     ada: User, smtp_server: SmtpServer, client: Client, ask: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr("ragd_site.sign_on.forms.enqueue", lambda *args: asked.append(args))
+    monkeypatch.setattr("ragd_site.sign_on.views.enqueue", lambda *args: asked.append(args))
     answers = [client.post(FORGOTTEN, {"email": address}) for address in ("ada@example.org", "bob@example.org")]
     assert len({(answer.status_code, answer.headers["Location"], answer.content) for answer in answers}) == 1
     assert [args[1] for args in asked] == ["ada@example.org", "bob@example.org"], "the worker looks, after the answer"

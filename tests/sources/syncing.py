@@ -6,7 +6,7 @@ from typing import Any
 
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import IngestJob, Operation, Source
-from collections_app.sources.runs import request_run
+from collections_app.sources.sync import request_run
 from collections_app.tasks import run_operation
 
 

@@ -26,7 +26,7 @@ from collections_app.sources.records import (
     save_source,
     troubled_sources,
 )
-from collections_app.sources.runs import request_run, start_syncs
+from collections_app.sources.sync import request_run, start_syncs
 from ragd.errors import InvalidInput
 from tests.sources.syncing import changes, sync, totals
 

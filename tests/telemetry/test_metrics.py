@@ -26,8 +26,7 @@ from evaluation_app.telemetry.metrics.instruments import SERIES_MAX, Instruments
 from evaluation_app.telemetry.metrics.pages import read_metrics
 from ragd import telemetry
 from ragd.telemetry import metrics
-from ragd_site.observability.metrics import use_folder
-from ragd_site.observability.tracing import connect
+from ragd_site.observability.tracing import connect, use_folder
 from tests.conftest import REPOSITORY
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans

@@ -13,14 +13,14 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from evaluation_app.telemetry.metrics.instruments import Instruments
 from ragd.telemetry import metrics
-from ragd_site.observability.metrics import (
+from ragd_site.observability.tracing import (
     ENDPOINT_VARIABLES,
     CountingExporter,
     ReportingMeter,
     build_provider,
+    build_resource,
     sends_metrics,
 )
-from ragd_site.observability.tracing import build_resource
 from tests.fakes.serving import Serving
 
 

@@ -191,7 +191,7 @@ def test_the_documentation_answers_the_golden_questions() -> None:
 
 
 def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collections_app.jobs.delivery.send", lambda *_, **__: None)
+    monkeypatch.setattr("collections_app.jobs.leases.send", lambda *_, **__: None)
     first, again = run_json("import", "sample", "--evaluate"), run_json("import", "sample", "--evaluate")
     (run,) = EvaluationRun.objects.all()
     assert (first["evaluation"], again["evaluation"]) == (str(run.pk), None)
@@ -204,7 +204,7 @@ def test_the_sample_is_evaluated_once(small_sample: Path, monkeypatch: pytest.Mo
 def test_its_first_evaluation_is_of_what_serves_and_asks_no_chat_model(
     small_sample: Path, monkeypatch: pytest.MonkeyPatch, openai_server: OpenAIServer, settings: Any
 ) -> None:
-    monkeypatch.setattr("collections_app.jobs.delivery.send", lambda *_, **__: None)
+    monkeypatch.setattr("collections_app.jobs.leases.send", lambda *_, **__: None)
     settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, "test-key"
     monkeypatch.setattr(measurements, "measure", lambda store: weighed(0.25))
     run = EvaluationRun.objects.get(pk=run_json("import", "sample", "--evaluate")["evaluation"])
@@ -235,7 +235,7 @@ def weighed(vector: float) -> dict[str, Any]:
 def test_a_start_loads_the_sample_unless_told_otherwise(
     small_sample: Path, monkeypatch: pytest.MonkeyPatch, settings: Any, capsys: pytest.CaptureFixture[str], loads: bool
 ) -> None:
-    monkeypatch.setattr("collections_app.jobs.delivery.send", lambda *_, **__: None)
+    monkeypatch.setattr("collections_app.jobs.leases.send", lambda *_, **__: None)
     settings.RAGD_SAMPLE = loads
     prepare.load_sample()
     told = re.findall(r"(\d+) of (\d+) documents", capsys.readouterr().out)

@@ -35,7 +35,7 @@ from evaluation_app.telemetry.store.collector import (
 from evaluation_app.telemetry.store.exporter import CountingProcessor
 from evaluation_app.telemetry.store.span_store import collector_state
 from ragd_site.observability import tracing as site_telemetry
-from ragd_site.observability.metrics import configured, request_headers, traces_endpoint
+from ragd_site.observability.tracing import configured, request_headers, traces_endpoint
 from tests.fakes.serving import Serving
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans

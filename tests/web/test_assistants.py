@@ -59,7 +59,7 @@ def test_an_assistant_is_made_by_who_may_write_in_all_its_collections(
     bob = django_user_model.objects.create_user("bob")
     asker.force_login(bob)
     RoleGrant.objects.create(user=bob, collection_id=form["collections"][0], role=Role.ASKER)
-    assert texts(asker.get("/chat/assistants/"), "tbody th") == ["Guide"]
+    assert texts(asker.get("/chat/assistants/"), "tbody th [data-row-link]") == ["Guide"]
     assert asker.post(f"/chat/assistants/{guide.pk}/", form).status_code == 403
     RoleGrant.objects.create(user=bob, collection_id=form["collections"][0], role=Role.CURATOR)
     assert asker.post(f"/chat/assistants/{guide.pk}/", form | {"greeting": "Hello."}).status_code == 302

@@ -135,3 +135,18 @@ def test_a_policy_is_tried_and_then_applied(visitor: Client, nature: Any) -> Non
     assert "index-versions/?kind=structure&target_tokens=6&overlap_tokens=0&max_chars=1000#change" in sample
     filled = text(visitor.get("/collections/nature/index-versions/", tried))
     assert re.search(r'name="target_tokens" value="6"', filled)
+
+
+def test_a_chunk_tells_its_neighbours_and_the_runs_that_retrieved_it(
+    visitor: Client, nature: Any, ask: Callable[..., Any]
+) -> None:
+    run = ask("How long do humpback whales sing?")
+    part = text(visitor.get("/collections/nature/retrieved/chunk/1/whales.md/"))
+    assert f"/runs/{run.pk}/" in part
+    assert "Cited" in part
+    assert f"/runs/{run.pk}/" in text(visitor.get("/collections/nature/retrieved/document/whales.md/"))
+    near = text(visitor.get("/collections/nature/chunks/1/whales.md/?view=neighbours"))
+    assert "/collections/nature/chunks/0/whales.md/" in near
+    others = text(visitor.get("/collections/nature/chunks/1/whales.md/?view=neighbours&others=1"))
+    assert '/collections/nature/chunks/0/whales.md/" data-drawer' not in others
+    assert visitor.get("/collections/nature/chunks/9/whales.md/?view=neighbours").status_code == 404

@@ -63,3 +63,18 @@ def test_the_choice_of_runs(visitor: Client, runs: tuple[Any, Any]) -> None:
     assert visitor.get("/evaluation/compare/?set=no%20such").status_code == 404
     assert visitor.get("/evaluation/compare/?base=nonsense").status_code == 404
     assert visitor.get(f"/evaluation/compare/?base={runs[0].pk}&other={runs[0].pk}").status_code == 200
+
+
+def test_three_runs_have_a_matrix_and_any_may_be_held_against_the_base(visitor: Client, runs: tuple[Any, Any]) -> None:
+    third = make_run([{"recall@10": 1.0}] * 8, name="third")
+    response = visitor.get(address(*runs, third, against=str(third.pk)))
+    assert response.context["letter"] == "C" and "All runs" in text_of(response)
+    assert [change.change.verdict for change in response.context["changes"]] == ["same"]
+
+
+def test_runs_of_other_questions_are_refused_and_the_choice_is_shown(visitor: Client, runs: tuple[Any, Any]) -> None:
+    newer = make_run([{}], set_version=2, set_digest="e" * 64)
+    response = visitor.get(address(runs[0], newer))
+    page = text_of(response)
+    assert response.status_code == 409 and "version 1" in page and "whose questions differ" in page
+    assert [version.version for version in response.context["versions"]] == [2, 1]

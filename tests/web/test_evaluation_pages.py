@@ -479,3 +479,11 @@ def test_what_the_judge_estimates_stands_beside_the_figure(visitor: Client, runs
     page = visitor.get(f"/evaluation/runs/{run.pk}/")
     mean, low, high = re.findall(r"[\d.]*\d", texts(page, '[data-estimate="completeness"]')[0])
     assert mean == "0.40" and 0.2 <= float(low) < 0.4 < float(high) <= 0.6
+
+
+def test_the_dashboard_shows_a_group_and_another_set(visitor: Client, runs: list[EvaluationRun]) -> None:
+    html = whole(visitor.get("/evaluation/", {"group": "retrieval"}))
+    assert "Recall@10" in html and '<h3 title="share of the relevant' not in html
+    other = GoldenSet.objects.create(name="empty", collection_name="nature")
+    assert is_empty(visitor.get("/evaluation/", {"set": other.name}))
+    assert visitor.get("/evaluation/", {"set": "none\x00"}).status_code == 404

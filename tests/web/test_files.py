@@ -10,7 +10,9 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
 from collections_app.models import Collection, RoleGrant
+from retrieval_app.models import QueryRun
 from tests.web.pages import attribute, has, texts
 
 AT = "/chat/files/"
@@ -93,3 +95,22 @@ def test_a_collection_that_another_made_under_the_guessed_name_gets_nothing(visi
     guessed = create_collection(name=f"my-files-{User.objects.get().pk}", open_role="curator")
     drop(visitor, file())
     assert not guessed.jobs.exists() and mine(User.objects.get()).jobs.count() == 1
+
+
+def test_a_question_waits_for_the_first_file(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop(visitor, file())
+    own = mine(User.objects.get())
+    own.documents.all().delete()
+    own.jobs.update(state="running")
+    question = {"query": "How many flowers does a bee visit?", "collection": own.name, "do": "ask"}
+    monkeypatch.setattr("retrieval_app.chat.files.PATIENCE_S", 0.0)
+    answer = visitor.post("/chat/", question)
+    assert answer.status_code == 409 and not QueryRun.objects.exists()
+
+    def finish(_: float) -> None:
+        ingest_text(own, "bees.txt", BEES[1].decode())
+        own.jobs.update(state="succeeded")
+
+    monkeypatch.setattr("retrieval_app.chat.files.PATIENCE_S", 20.0)
+    monkeypatch.setattr("retrieval_app.chat.files.time.sleep", finish)
+    assert has(visitor.post("/chat/", question, follow=True), ".answer .cite")

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from collections_app.access.document_access import set_access
-from collections_app.documents.document_tree import Folder, folders_of
+from collections_app.documents.stored_documents import Folder, folders_of
 from collections_app.models import Collection, Document, RoleGrant
 from tests.web.pages import attribute, has, texts, tree
 
@@ -55,7 +55,7 @@ def test_the_folders_above_one_are_open_and_counted(nature: Collection) -> None:
 def test_many_folders_are_listed_in_part_and_the_open_one_is_among_them(
     nature: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collections_app.documents.document_tree.LISTED_MAX", 2)
+    monkeypatch.setattr("collections_app.documents.stored_documents.LISTED_MAX", 2)
     root = folders_of(nature, "z/")
     assert ([each.path for each in root.below], root.more) == (["a/", "a0/", "z/"], 1)
     deep = "/".join(str(number) for number in range(100))

@@ -76,3 +76,13 @@ def test_the_way_back_and_dropping_ask_and_tell(visitor: Client, fill: Callable[
     assert tones(visitor.post(f"{AT}2/", {"do": "drop"}, follow=True)) == ["bad"]
     assert versions(visitor)["2"] == "serving"
     assert visitor.post(f"{AT}7/", {"do": "drop"}).status_code == 404
+
+
+def test_what_is_refused_stands_beside_its_field(visitor: Client, fill: Callable[..., Collection]) -> None:
+    fill(documents=1)
+    response = visitor.post(AT, FORM | {"embed_dims": 7, "do": "estimate"})
+    assert response.status_code == 400
+    assert "all-MiniLM-L6-v2 makes 384 dimensions, not 7" in response.content.decode()
+    response = visitor.post(AT, FORM | {"target_tokens": 8, "overlap_tokens": 9, "do": "start"})
+    assert response.status_code == 422
+    assert not IndexVersion.objects.filter(number=2).exists()

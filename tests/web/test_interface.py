@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from collections_app.domain import formats
-from collections_app.templatetags import interface, pictures
+from collections_app.templatetags import interface
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -58,18 +58,18 @@ def test_counts_agree_with_their_noun() -> None:
 
 
 def test_a_sparkline_needs_something_to_draw() -> None:
-    assert pictures.sparkline([], "x") == ""
-    assert pictures.sparkline([1], "x") == ""
-    assert pictures.sparkline([0, 0, 0], "x") == ""
-    assert pictures.sparkline([None, 3, None], "x") == ""
-    assert "M0.0,26.0L48.0,14.0L96.0,2.0" in pictures.sparkline([0, 1, 2], "x")
-    assert "M0.0," in pictures.sparkline([1, None, 2], "x")
+    assert interface.sparkline([], "x") == ""
+    assert interface.sparkline([1], "x") == ""
+    assert interface.sparkline([0, 0, 0], "x") == ""
+    assert interface.sparkline([None, 3, None], "x") == ""
+    assert "M0.0,26.0L48.0,14.0L96.0,2.0" in interface.sparkline([0, 1, 2], "x")
+    assert "M0.0," in interface.sparkline([1, None, 2], "x")
 
 
 def test_a_score_bar_stays_within_its_bounds() -> None:
-    assert 'width="100.0"' in pictures.score_bar(1.7)
-    assert 'width="0.0"' in pictures.score_bar(-1)
-    assert 'data-band="low"' in pictures.score_bar(None)
+    assert 'width="100.0"' in interface.score_bar(1.7)
+    assert 'width="0.0"' in interface.score_bar(-1)
+    assert 'data-band="low"' in interface.score_bar(None)
 
 
 def test_numbers_for_scripts_are_exact() -> None:

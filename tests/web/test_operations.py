@@ -53,6 +53,7 @@ def test_the_palette_finds_every_page_and_what_can_be_done(visitor: Client, fill
             assert found(typed)[label] == verb.address_of(nature)
         assert label not in found(f"{verb.words[0]} elsewhere")
     assert found("ask nature")["Ask nature"] == "/chat/?collection=nature"
+    assert found("zzz")["Ask “zzz”"] == "/chat/?q=zzz"
     done = ("System theme", "Light theme", "Dark theme", "English", "Deutsch", "Log out", "Show the keys")
     assert set(done) <= found("").keys()
     for label in done:

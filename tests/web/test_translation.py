@@ -15,7 +15,7 @@ from django.test import Client
 from django.utils import translation
 from django.utils.translation.template import templatize
 
-from collections_app.access.forms import ROLE_HELP
+from collections_app.access.people_views import ROLE_HELP
 from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
 from collections_app.domain.formats import language_name

@@ -13,8 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from collections_app.chunks.edits import edit_chunk
-from collections_app.documents.services import change_state, ingest_text
-from collections_app.documents.trash import restore_documents, trash_documents
+from collections_app.documents.services import change_state, ingest_text, restore_documents, trash_documents
 from collections_app.index import ingestion
 from collections_app.models import (
     Chunk,

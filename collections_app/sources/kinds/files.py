@@ -1,20 +1,37 @@
 """A folder of this machine, such as a mounted share.
 
 A prefix of a bucket of an S3-compatible server.
+
+A folder of a WebDAV server, such as Nextcloud.
+
+The files of a branch of a Git repository, over http or https.
 """
 
 from __future__ import annotations
 
+import base64
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from errno import ELOOP, ENOENT, ENOTDIR
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, NoReturn
+from urllib.parse import unquote
+from xml.etree import ElementTree
 
+import urllib3
 from django.utils.translation import gettext_lazy
+from dulwich.client import HttpGitClient
+from dulwich.errors import GitProtocolError, HangupException, NotGitRepository
+from dulwich.object_store import iter_tree_contents
+from dulwich.objects import Blob, Commit, ObjectID
+from dulwich.refs import Ref
+from dulwich.repo import Repo
 
+from collections_app.domain.formats import MEGABYTE
 from collections_app.sources.kinds.protocol import (
     INCLUDE,
     BaseSource,
@@ -23,10 +40,14 @@ from collections_app.sources.kinds.protocol import (
     Item,
     Reach,
     SourceError,
+    check_url,
     matches,
+    read_xml,
 )
 from ragd.errors import InvalidInput
+from ragd.readers.fetching import Address, Answer, Deadline, FetchError, Limits, read_address, request
 from ragd.readers.fetching.buckets import Bucket, BucketKeys
+from ragd.readers.fetching.client import CONNECT_MAX_S, PinnedPool
 
 
 class FolderSource(BaseSource):
@@ -178,3 +199,233 @@ class S3Source(BaseSource):
     def _open(self) -> Bucket:
         keys = BucketKeys(self.settings["access_key"], self.secret) if self.settings["access_key"] else None
         return self.reach.open_bucket(self.settings["endpoint"], self.settings["bucket"], keys)
+
+
+FOLDERS_MAX = 10_000
+LIST_MAX_BYTES = 50_000_000  # of the list of one folder
+ASKED = (
+    b'<?xml version="1.0" encoding="utf-8"?><propfind xmlns="DAV:"><prop><resourcetype/><getetag/><getlastmodified/>'
+    b"<getcontentlength/></prop></propfind>"
+)
+DAV = "{DAV:}"
+
+
+class WebDavSource(BaseSource):
+    """Every file below a folder, but hidden ones. Redirects are not followed."""
+
+    kind = "webdav"
+    title = gettext_lazy("WebDAV")
+    about = gettext_lazy("The files below a folder of a WebDAV server, such as Nextcloud.")
+    fields = (
+        Field("url", gettext_lazy("Folder URL"), required=True,
+              help=gettext_lazy("https://cloud.example.org/remote.php/dav/files/ada/Team/")),
+        Field("username", gettext_lazy("Username")),
+        Field("password", gettext_lazy("Password"), "secret", help=gettext_lazy("Prefer an app password.")),
+        INCLUDE,
+    )  # fmt: skip
+
+    @classmethod
+    def check(cls, settings: Mapping[str, Any], reach: Reach) -> dict[str, Any]:
+        url = check_url(settings, "url")
+        return {**settings, "url": url if url.endswith("/") else f"{url}/"}
+
+    def __init__(self, settings: Mapping[str, Any], secret: str, reach: Reach) -> None:
+        super().__init__(settings, secret, reach)
+        self.root = read_address(settings["url"])
+
+    def list_items(self) -> Iterator[Item]:
+        waiting = [self.root]
+        for folder in waiting:  # it grows while it is read
+            if len(waiting) > FOLDERS_MAX:
+                raise SourceError("too_many_items", f"there are more than {FOLDERS_MAX:,} folders; take a part of them")
+            self.reach.pulse()
+            for at, facts in sorted(self._list(folder), key=lambda found: str(found[0])):
+                name = unquote(at.target.removeprefix(self.root.target)).rstrip("/")
+                if not name or any(part.startswith(".") for part in name.split("/")):
+                    continue
+                if facts.find(f"{DAV}resourcetype/{DAV}collection") is not None:
+                    below = read_address(f"{str(at).rstrip('/')}/")
+                    if below not in waiting:
+                        waiting.append(below)
+                elif matches(name, self.settings["include"]):
+                    yield self._item(name, at, facts)
+
+    def fetch(self, item: Item) -> File:
+        self.reach.check_size(item.size or 0)
+        answer = self._ask("GET", read_address(item.url), self.reach.max_bytes)
+        return File(item.id.rpartition("/")[2], answer.body)
+
+    def _item(self, name: str, at: Address, facts: ElementTree.Element) -> Item:
+        etag = (facts.findtext(f"{DAV}getetag") or "").strip()
+        modified = (facts.findtext(f"{DAV}getlastmodified") or "").strip()
+        size = (facts.findtext(f"{DAV}getcontentlength") or "").strip()
+        version = etag or (f"{modified} {size}" if modified else "")
+        try:
+            moment = parsedate_to_datetime(modified) if modified else None
+        except (ValueError, TypeError):
+            moment = None
+        return Item(name, version[:500], url=str(at), modified=moment, size=int(size) if size.isdecimal() else None)
+
+    def _list(self, folder: Address) -> Iterator[tuple[Address, ElementTree.Element]]:
+        """(address, properties) of what lies in a folder, and of itself."""
+        answer = self._ask("PROPFIND", folder, LIST_MAX_BYTES, ASKED)
+        root = read_xml(answer.body, f"the list of {folder}")
+        for response in root.iter(f"{DAV}response"):
+            try:
+                at = folder.join(response.findtext(f"{DAV}href") or "")
+            except InvalidInput:
+                continue
+            if at.origin != self.root.origin or not at.target.startswith(folder.target):
+                continue
+            parts = {_status_of(each): each.find(f"{DAV}prop") for each in response.iter(f"{DAV}propstat")}
+            facts, status = parts.get("200"), _status_of(response) or min(parts, default="")
+            if facts is not None:
+                yield at, facts
+            elif status not in ("404", "410"):
+                raise SourceError("unexpected_answer", f"{at.host} answered {status} for {at}; check its permissions")
+
+    def _ask(self, method: str, at: Address, max_bytes: int, body: bytes | None = None) -> Answer:
+        headers = {"User-Agent": "ragd", "Accept-Encoding": "gzip", "Connection": "close"}
+        if self.settings["username"]:
+            pair = f"{self.settings['username']}:{self.secret}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        if body is not None:
+            headers |= {"Depth": "1", "Content-Type": "application/xml"}
+        answer = request(
+            at,
+            Limits(
+                self.reach.guard,
+                Deadline(self.reach.timeout_s),
+                max_bytes,
+                on_bytes=self.reach.advance,
+            ),
+            headers=headers,
+            method=method,
+            body=body,
+        )
+        if answer.status in (200, 207):
+            return answer
+        message = f"{at.host} answered {answer.status} {answer.reason}".rstrip()
+        if answer.status in (401, 403):
+            raise SourceError("not_allowed", f"{message}: check the username and the password")
+        if answer.status in (404, 410):
+            raise SourceError("not_found", f"{message}: there is nothing at {at}; check the URL")
+        if answer.location:
+            raise SourceError("bad_redirect", f"{at} leads to another address; use that one")
+        raise SourceError("unexpected_answer", f"{message}; check that the URL is of a WebDAV folder", retryable=True)
+
+
+def _status_of(part: ElementTree.Element) -> str:
+    """The number of its status line, "" without one."""
+    return (part.findtext(f"{DAV}status") or "").partition(" ")[2][:3]
+
+
+PACK_MAX_BYTES = 2000 * MEGABYTE
+PULSE_EVERY_BYTES = MEGABYTE
+
+
+class GitSource(BaseSource):
+    """Every regular file of the newest commit, fetched without its history. A file's version is its blob."""
+
+    kind = "git"
+    title = gettext_lazy("Git repository")
+    about = gettext_lazy("The files of a branch, over http or https, without links and submodules.")
+    fields = (
+        Field("url", gettext_lazy("Repository URL"), required=True,
+              help=gettext_lazy("https://example.org/team/handbook.git")),
+        Field("branch", gettext_lazy("Branch"), help=gettext_lazy("Empty: the default branch.")),
+        Field("folder", gettext_lazy("Folder in the repository"), help=gettext_lazy("Empty: all of it.")),
+        INCLUDE,
+        Field("username", gettext_lazy("Username")),
+        Field("token", gettext_lazy("Password or token"), "secret"),
+    )  # fmt: skip
+
+    @classmethod
+    def check(cls, settings: Mapping[str, Any], reach: Reach) -> dict[str, Any]:
+        folder = str(settings["folder"]).strip("/")
+        return {**settings, "url": check_url(settings, "url"), "folder": folder}
+
+    def __init__(self, settings: Mapping[str, Any], secret: str, reach: Reach) -> None:
+        super().__init__(settings, secret, reach)
+        self._room = tempfile.TemporaryDirectory(prefix="ragd-git-")
+        self._repo: Repo | None = None
+        self._blobs: dict[str, ObjectID] = {}
+
+    def list_items(self) -> Iterator[Item]:
+        self._repo = Repo.init_bare(self._room.name)
+        commit = self._repo[self._fetch(self._repo)]
+        if not isinstance(commit, Commit):
+            raise SourceError("unexpected_answer", "the branch leads to no commit; check its name")
+        folder = f"{self.settings['folder']}/" if self.settings["folder"] else ""
+        for entry in iter_tree_contents(self._repo.object_store, commit.tree):
+            path = entry.path.decode("utf-8", "replace")
+            if not S_ISREG(entry.mode) or not path.startswith(folder) or not matches(path, self.settings["include"]):
+                continue
+            self._blobs[path] = entry.sha
+            yield Item(path, entry.sha.decode(), url=f"{self.settings['url'].removesuffix('.git')}#{path}")
+
+    def fetch(self, item: Item) -> File:
+        assert self._repo is not None
+        blob = self._repo[self._blobs[item.id]]
+        if not isinstance(blob, Blob):
+            raise SourceError("unreadable", f"{item.id} is no file")
+        self.reach.check_size(blob.raw_length())
+        return File(item.id.rpartition("/")[2], blob.data)
+
+    def close(self) -> None:
+        if self._repo is not None:
+            self._repo.close()
+        self._room.cleanup()
+
+    def _fetch(self, repo: Repo) -> ObjectID:
+        """The newest commit of the branch, with its files in the repository."""
+        url, branch = self.settings["url"], self.settings["branch"]
+        found: list[ObjectID] = []
+
+        def choose(refs: Mapping[Ref, ObjectID], depth: int | None = None) -> list[ObjectID]:
+            name = Ref(f"refs/heads/{branch}".encode() if branch else b"HEAD")
+            if name not in refs:
+                raise SourceError("not_found", f"{url} has no branch {branch or 'HEAD'!r}; check its name")
+            found.append(refs[name])
+            return [refs[name]]
+
+        came = pulsed = 0
+
+        def write(data: bytes) -> int:
+            nonlocal came, pulsed
+            came += len(data)
+            if came > PACK_MAX_BYTES:
+                raise SourceError("too_large", f"the repository has more than {PACK_MAX_BYTES / MEGABYTE:g} MB")
+            if came - pulsed > PULSE_EVERY_BYTES:
+                pulsed = came
+                self.reach.pulse()
+            return file.write(data)
+
+        user = self.settings["username"] or ("git" if self.secret else None)
+        client = HttpGitClient(url, pool_manager=_pool(self.reach), username=user, password=self.secret or None)
+        with tempfile.TemporaryFile(dir=self._room.name) as file:
+            try:
+                client.fetch_pack(b"", choose, repo.get_graph_walker(), write, depth=1)
+                file.seek(0)
+                repo.object_store.add_thin_pack(file.read, None)
+            except Exception as error:
+                raise _told(error, url) from None
+        return found[0]
+
+
+def _pool(reach: Reach) -> Any:
+    timeout = urllib3.Timeout(connect=CONNECT_MAX_S, read=reach.timeout_s)
+    return PinnedPool(reach.guard, timeout=timeout, retries=urllib3.Retry(total=2, redirect=5))
+
+
+def _told(error: Exception, url: str) -> BaseException:
+    """What dulwich raises, as a SourceError that says what to do."""
+    if isinstance(error, FetchError):
+        return error
+    if isinstance(error.__cause__, FetchError):
+        return error.__cause__
+    if isinstance(error, NotGitRepository):
+        return SourceError("not_found", f"{url} is no Git repository, or it needs a username and a token")
+    if isinstance(error, GitProtocolError | HangupException | urllib3.exceptions.HTTPError | OSError):
+        return SourceError("unreachable", f"{url} could not be fetched: {error}"[:500], retryable=True)
+    return error

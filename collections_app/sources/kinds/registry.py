@@ -6,13 +6,10 @@ import logging
 from functools import cache
 from importlib.metadata import entry_points
 
-from collections_app.sources.kinds.feed import FeedSource
-from collections_app.sources.kinds.files import FolderSource, S3Source
-from collections_app.sources.kinds.git import GitSource
+from collections_app.sources.kinds.files import FolderSource, GitSource, S3Source, WebDavSource
 from collections_app.sources.kinds.imap import ImapSource
 from collections_app.sources.kinds.protocol import BaseSource
-from collections_app.sources.kinds.webdav import WebDavSource
-from collections_app.sources.kinds.website import WebsiteSource
+from collections_app.sources.kinds.website import FeedSource, WebsiteSource
 
 log = logging.getLogger(__name__)
 

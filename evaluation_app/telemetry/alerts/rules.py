@@ -36,11 +36,11 @@ from collections_app.access.mail import can_mail, send_mail
 from collections_app.access.permissions import Permission
 from collections_app.advisory_locks import LockSpace, try_lock, whole
 from collections_app.audit import services
-from collections_app.audit.chain import differing
+from collections_app.audit.services import differing
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
 from collections_app.errors import ServiceError, WrongValueError
 from collections_app.index.measurements import serving_recalls
-from collections_app.jobs.delivery import RetryPolicy
+from collections_app.jobs.leases import RetryPolicy
 from collections_app.jobs.operation_models import SILENT_AFTER
 from collections_app.jobs.operations import OperationProgress, handles, perform_operation, request_operation
 from collections_app.jobs.workers import backup_state

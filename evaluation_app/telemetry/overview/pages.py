@@ -106,7 +106,7 @@ CLOSED = {
     "by": tuple(DIMENSIONS),
     "refresh": ("off", "30", "60"),
 }
-REFRESH_WORDS = {"off": "Off", "30": "30 s", "60": "60 s"}
+REFRESH_WORDS = {"off": gettext_lazy("Off"), "30": "30 s", "60": "60 s"}
 
 
 @dataclass(frozen=True, slots=True)

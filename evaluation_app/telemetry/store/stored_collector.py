@@ -16,7 +16,7 @@ from django.db import transaction
 from collections_app.access.context import elevated
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
-from collections_app.audit.chain import differing
+from collections_app.audit.services import differing
 from collections_app.collections.models import name_actor
 from collections_app.endpoints.secrets import UnreadableSecretError, encrypt
 from collections_app.errors import ServiceError

@@ -31,7 +31,7 @@ from collections_app.http.page_requests import (
 from collections_app.models import Collection, IngestJob
 from evaluation_app.models import Review, ReviewTask, Span
 from evaluation_app.runs.comparison.pages import SHOWN_RANKS, RankRow, join_rankings
-from evaluation_app.telemetry.explorer.span_links import nearby_matches, span_href
+from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE, nearby_matches, span_href
 from evaluation_app.telemetry.store.span_store import (
     flush_pending,
     run_validity,
@@ -167,7 +167,7 @@ def trace(request: PageRequest, trace_id: str) -> HttpResponse:
         "named": named,
         "runs": QueryRun.objects.filter(of_trace).for_lists()[:RUNS_SHOWN],
         "asked": QueryRun.objects.filter(trace_id__in=asked).for_lists()[:RUNS_LISTED] if asked else (),
-    } | _chosen_span(request)
+    } | _chosen_span(request, Q(run_id=named.pk) if named else Q(trace_id=trace_id))
     return render_page(
         request, "evaluation/trace.html", context | _waterfall_context(waterfall, requested), parts=PARTS
     )
@@ -189,13 +189,15 @@ def describe_run_trace(request: PageRequest, run: QueryRun) -> dict[str, Any]:
     flush_pending(run)
     requested = _filter(request)
     context = _waterfall_context(run_waterfall(run, **requested), requested)
-    return context if is_part(request, PARTS) else context | {"view": "trace"} | _chosen_span(request)
+    return context if is_part(request, PARTS) else context | {"view": "trace"} | _chosen_span(request, Q(run_id=run.pk))
 
 
-def _chosen_span(request: PageRequest) -> dict[str, Any]:
-    """What the pane beside the spans shows: the span that the address names, {} where it names none that is stored."""
+def _chosen_span(request: PageRequest, shown: Q) -> dict[str, Any]:
+    """What the pane beside the spans shows: the span that the address names, else the first pipeline of those shown,
+    which holds question and answer, else the first span; {} for one that is not stored."""
     span_id = request.GET.get("span", "").replace("\x00", "")
-    chosen = Span.objects.filter(span_id=span_id).first() if span_id else None
+    rows = Span.objects.filter(Q(span_id=span_id) if span_id else shown).order_by("started_at", "id")
+    chosen = rows.first() if span_id else rows.filter(type=PIPELINE_TYPE).first() or rows.first()
     return {"chosen": chosen} | (describe_span_page(chosen, request.GET.get("tab", "")) if chosen else {})
 
 

@@ -15,8 +15,7 @@ from ragd.readers.arrangement.arrange import Rendered, arrange, is_whole, locate
 from ragd.readers.arrangement.shapes import Block, Box, Cell, PlacedWord, Rule, Table, TextBlock
 from ragd.readers.assembly import Assembly
 from ragd.readers.pdf.glyphs import PageWords, Shown, read_words
-from ragd.readers.pdf.hidden import HiddenText
-from ragd.readers.pdf.objects import read_rules
+from ragd.readers.pdf.hidden import HiddenText, read_rules
 from ragd.readers.scans.words import describe
 from ragd.readers.types import COPYING_RESTRICTED, PageLayout, ParseError, RecognizedPage, Source, Word
 

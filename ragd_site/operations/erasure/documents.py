@@ -1,25 +1,32 @@
-"""A document, or a whole collection, erased: its text, and whatever was made of it."""
+"""What was made of the texts of documents: query runs with their spans, what judges and people said of them.
+
+A person erased: the account, the log-ins, what they asked and wrote; their name where it says who did something.
+
+A document, or a whole collection, erased: its text, and whatever was made of it.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from axes.models import AccessAttempt, AccessFailureLog, AccessLog
 from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.db import connection
 from django.db.models import Q
 from django.utils import timezone
 
-from collections_app.audit.chain import erase_what, find_telling
-from collections_app.audit.services import Actor
+from collections_app.audit.services import Actor, erase_what, erase_who, find_telling
 from collections_app.collections.deletion import chunk_tables, record_deletion
 from collections_app.collections.services import get_collection
-from collections_app.documents.document_tree import with_attachments
-from collections_app.documents.services import delete_documents
-from collections_app.documents.trash import drop_trashed
+from collections_app.documents.services import delete_documents, drop_trashed
+from collections_app.documents.stored_documents import with_attachments
 from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.past_indexes import drop_past_indexes
 from collections_app.index.swap import spec_of
@@ -32,6 +39,7 @@ from collections_app.models import (
     DocumentRevision,
     EmbeddedBatch,
     Erasure,
+    IdempotencyRecord,
     IndexVersion,
     IndexVersionDocument,
     IngestJob,
@@ -44,17 +52,241 @@ from collections_app.models import (
     TrashedDocument,
     Upload,
 )
-from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenSet, ReviewTask, RunScore, Span
+from evaluation_app.failures.bisection import bisections_of
+from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.sets import digest_of
+from evaluation_app.models import (
+    EvaluationItem,
+    EvaluationRun,
+    Experiment,
+    GoldenQuestion,
+    GoldenSet,
+    GoldenSetVersion,
+    Review,
+    ReviewTask,
+    RunScore,
+    Span,
+)
 from ragd import telemetry
 from ragd.errors import UnknownCollection
 from ragd.identity import check_doc_id
-from ragd.store.index_versions import open_index_version
 from ragd.store.indexing import delete_document_chunks
 from ragd.store.store import execute, fetch_all
-from ragd_site.operations.erasure.ledger import Erasing, erasing, own_events
+from ragd.store.tables import open_index_version
+from ragd_site.operations.erasure.ledger import Erasing, erasing, hash_name, make_pseudonym, own_events
 from ragd_site.operations.erasure.scrub import Fingerprint, scrub
-from ragd_site.operations.erasure.traces import blank_items, drop_runs, forget_answers, forget_expectations
-from retrieval_app.models import QueryRun, RetrievedChunk
+from retrieval_app.chat.models import forget_runs
+from retrieval_app.models import ChatMessage, ChatThread, QueryRun, RetrievedChunk
+
+BATCH = 500
+NO_TEXT = {"answer": "", "context": [], "answer_sentences": []}
+
+
+def drop_runs(ids: Iterable[UUID]) -> Counter[str]:
+    """Query runs as a whole: their question, results, sources, answer and citations; with them their spans, scores,
+    items' texts and review tasks."""
+    counts: Counter[str] = Counter()
+    listed = list(dict.fromkeys(ids))
+    for start in range(0, len(listed), BATCH):
+        chosen = listed[start : start + BATCH]
+        rows = QueryRun.objects.filter(pk__in=chosen)
+        traces = [trace for trace in rows.values_list("trace_id", flat=True) if trace]
+        counts["spans"] += Span.objects.filter(Q(run_id__in=chosen) | Q(trace_id__in=traces)).delete()[0]
+        counts["retrieved_chunks"] += RetrievedChunk.objects.filter(run__in=chosen).delete()[0]
+        counts["run_scores"] += RunScore.objects.filter(pk__in=chosen).delete()[0]
+        counts += blank_items(EvaluationItem.objects.filter(query_run__in=chosen).values_list("pk", flat=True))
+        counts["review_tasks"] += ReviewTask.objects.filter(query_run__in=chosen, item=None).delete()[0]
+        counts["chat_messages"] += forget_runs(chosen)
+        counts["query_runs"] += rows.delete()[0]
+    return counts
+
+
+def blank_items(ids: Iterable[int]) -> Counter[str]:
+    """Evaluation items keep their figures and lose every text but the question; reviews keep their verdicts."""
+    chosen = list(ids)
+    items = EvaluationItem.objects.filter(pk__in=chosen)
+    for item in items.only("pk", "golden", "details"):
+        golden = dict(item.golden) | ({"expected_answer": ""} if "expected_answer" in item.golden else {})
+        items.filter(pk=item.pk).update(
+            golden=golden, annotation={}, details={}, contributions=[], error="", judge_usage={}, **NO_TEXT
+        )
+    tasks = ReviewTask.objects.filter(item__in=chosen)
+    Review.objects.filter(task__in=tasks).update(note="", correction="", unsupported=[])
+    return Counter(
+        evaluation_items=len(chosen),
+        review_tasks=tasks.update(expected_answer="", **NO_TEXT),
+        operations=bisections_of(chosen).delete()[0],
+    )
+
+
+def forget_expectations(collection_name: str, doc_ids: Sequence[str]) -> Counter[str]:
+    """Golden questions over the documents lose them and, with them, the expected answer; suggestions made of them go.
+    Earlier versions of the sets too, whose digests follow."""
+    counts: Counter[str] = Counter()
+    gone = frozenset(doc_ids)
+    for golden_set in GoldenSet.objects.filter(collection_name=collection_name):
+        for row in golden_set.questions.all():
+            golden = Golden.of(row)
+            if not gone.intersection(golden.relevant_docs):
+                continue
+            counts["golden_questions"] += 1
+            if row.suggested:
+                row.delete()
+                continue
+            values = _without(golden, gone)
+            marks = {key: mark for key, mark in row.chunk_marks.items() if key in values["expected_chunks"]}
+            GoldenQuestion.objects.filter(pk=row.pk).update(**values, chunk_marks=marks)
+        for version in golden_set.versions.all():
+            questions = [Golden.from_dict(item) for item in version.questions]
+            if any(gone.intersection(golden.relevant_docs) for golden in questions):
+                kept = [
+                    Golden.from_dict(golden.as_dict() | _without(golden, gone))
+                    if gone.intersection(golden.relevant_docs)
+                    else golden
+                    for golden in questions
+                ]
+                write_version(version, kept)
+                counts["golden_set_versions"] += 1
+    return counts
+
+
+def write_version(version: GoldenSetVersion, questions: Sequence[Golden]) -> None:
+    """With the digest of what it holds now; that of the set too, where it is the newest."""
+    digest = digest_of(questions)
+    GoldenSetVersion.objects.filter(pk=version.pk).update(
+        questions=[golden.as_dict() for golden in questions], digest=digest
+    )
+    GoldenSet.objects.filter(pk=version.golden_set_id, version=version.version).update(digest=digest)
+
+
+def _without(golden: Golden, gone: frozenset[str]) -> dict[str, Any]:
+    return {
+        "expected_doc_ids": [doc for doc in golden.expected_doc_ids if doc not in gone],
+        "expected_chunks": [key for key in golden.expected_chunks if key.rpartition("#")[0] not in gone],
+        "expected_answer": "",
+        "notes": "",
+    }
+
+
+def forget_answers() -> Counter[str]:
+    """Answers kept for repeated requests: they live for a day, and nobody can tell whose texts they hold."""
+    return Counter(idempotency_records=IdempotencyRecord.objects.exclude(status=None).delete()[0])
+
+
+# Columns that say who did something.
+NAME_COLUMNS = r"""
+SELECT c.relname, a.attname
+FROM pg_class c
+JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+JOIN pg_type t ON t.oid = a.atttypid
+WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition AND t.typname IN ('text', 'varchar')
+  AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = 'documents'::regclass)
+  AND c.relname NOT IN ('audit_events', 'auth_user')
+  AND (a.attname ~ '_by$' OR a.attname IN ('assignee', 'reviewer_name'))
+ORDER BY 1, 2
+"""
+RENAME = """
+UPDATE "{table}" SET "{column}" = %(new)s || CASE WHEN "{column}" = %(old)s THEN '' ELSE ', (erased)' END
+WHERE "{column}" = %(old)s OR "{column}" LIKE %(on_behalf)s
+"""
+RENAME_KEPT = """
+UPDATE state_changes SET kept = replace(kept::text, to_jsonb(%(old)s::text)::text, to_jsonb(%(new)s::text)::text)::jsonb
+WHERE kept::text LIKE '%%' || to_jsonb(%(old)s::text)::text || '%%'
+"""
+# "cancelled by NAME", and who made a change that a report tells of
+RENAME_CANCELLED = """
+UPDATE "{table}" SET error = 'cancelled by ' || %(new)s WHERE error = 'cancelled by ' || %(old)s
+"""
+RENAME_REPORTED = """
+UPDATE operations
+SET report = replace(report::text, to_jsonb(%(old)s::text)::text, to_jsonb(%(new)s::text)::text)::jsonb
+WHERE kind = 'bisection' AND report::text LIKE '%%' || to_jsonb(%(old)s::text)::text || '%%'
+"""
+PERSONAL = ("queryrun", "reviewtask", "review", "runscore", "boardcard", "goldenquestion", "chatthread")
+
+
+def erase_person(user: User, *, actor: Actor = None, dry_run: bool = False, pseudonym: str = "") -> Erasing:
+    """The account goes with its sessions and log-ins, its runs with question, answer and spans, its feedback as text.
+
+    Verdicts stay, under a pseudonym, which also stands wherever a record says who made it. The audit log keeps what
+    was done, under the pseudonym and without the address.
+    """
+    pseudonym = pseudonym or make_pseudonym()
+    username, pk = user.get_username(), user.pk
+    subject = {"person": pseudonym, "user_id": pk}
+    started = Erasing(Erasure.Kind.PERSON, subject, hash_name(username))
+    with erasing(started, actor=actor, dry_run=dry_run) as erasure:
+        runs = QueryRun.objects.filter(user=user)
+        fingerprint = Fingerprint(_texts_of(user), exact=[name for name in (user.email, user.get_full_name()) if name])
+        erasure.add(drop_runs(runs.values_list("pk", flat=True)))
+        erasure.add({"chat_threads": ChatThread.objects.of(user).delete()[0]})
+        erasure.add(_drop_log_ins(user))
+        own = Q(reviewer=user) | Q(reviewer_name=username) | Q(reviewer_name__startswith=f"{username}, ")
+        erasure.add({"reviews": Review.objects.filter(own).update(note="", correction="")})
+        spans = Span.objects.filter(attributes__contains={telemetry.USER_ID: username})
+        erasure.add({"spans": spans.delete()[0]})
+        erasure.add(_rename(username, pseudonym))
+        erasure.add(forget_answers())
+        erasure.add(scrub(fingerprint))
+        by_them = AuditEvent.objects.filter(actor_kind="user", actor_id=str(pk))
+        named = AuditEvent.objects.filter(actor_name=username).exclude(actor_kind="key")
+        telling = AuditEvent.objects.filter(pk__in=find_telling(fingerprint.tells))
+        erasure.what += erase_what(own_events("user", [str(pk)]), pseudonym)
+        erasure.what += erase_what(by_them.filter(subject_kind__in=PERSONAL)) + erase_what(telling)
+        erasure.who += erase_who(by_them | named, pseudonym)
+        user.delete()
+        erasure.add({"accounts": 1})
+    return erasure
+
+
+def find_user(username: str) -> User:
+    """Raises ServiceError 404."""
+    found = get_user_model()._default_manager.filter(username=username).first() if "\x00" not in username else None
+    if not isinstance(found, User):
+        raise UnknownError("user", f"there is no user {username!r}", field="username")
+    return found
+
+
+def erase_person_again(entry: dict[str, Any], actor: Actor = None) -> Erasing | None:
+    """By the hash of the name: the name itself is kept nowhere. None where nobody has it."""
+    for user in User.objects.all():
+        if hash_name(user.get_username()) == entry["name_hash"]:
+            return erase_person(user, actor=actor, pseudonym=str(entry["subject"]["person"]))
+    return None
+
+
+def _texts_of(user: User) -> list[str]:
+    """What they asked and wrote."""
+    texts = list(QueryRun.objects.filter(user=user).values_list("query", flat=True))
+    texts += ChatMessage.objects.filter(thread__user=user).values_list("question", flat=True)
+    for note, correction in Review.objects.filter(reviewer=user).values_list("note", "correction"):
+        texts += [note, correction]
+    return texts
+
+
+def _drop_log_ins(user: User) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for model in (AccessAttempt, AccessFailureLog, AccessLog):
+        counts[model._meta.db_table] = model.objects.filter(username=user.get_username()).delete()[0]
+    for session in Session.objects.all().iterator():
+        if session.get_decoded().get("_auth_user_id") == str(user.pk):
+            session.delete()
+            counts["sessions"] += 1
+    return counts
+
+
+def _rename(old: str, new: str) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    escaped = old.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+    params = {"old": old, "new": new, "on_behalf": f"{escaped}, %"}
+    for table, column in fetch_all(connection, NAME_COLUMNS):
+        counts[str(table)] += execute(connection, RENAME.format(table=table, column=column), params)
+    counts["state_changes"] += execute(connection, RENAME_KEPT, {"old": old, "new": new})
+    for table in ("index_versions", "ingest_jobs", "operations"):
+        counts[table] += execute(connection, RENAME_CANCELLED.format(table=table), {"old": old, "new": new})
+    counts["operations"] += execute(connection, RENAME_REPORTED, {"old": old, "new": new})
+    return counts
+
 
 LONG_AGO = timedelta(days=36_500)
 # operations whose reports name documents and questions

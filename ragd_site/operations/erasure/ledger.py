@@ -18,8 +18,7 @@ from django.conf import settings
 from django.db import transaction
 from django.utils import timezone
 
-from collections_app.audit.chain import Anchor, as_ranges, read_head
-from collections_app.audit.services import Actor, Subject, record_event
+from collections_app.audit.services import Actor, Anchor, Subject, as_ranges, read_head, record_event
 from collections_app.models import AuditEvent, Erasure
 from ragd.errors import InvalidInput
 from ragd.types import canonical_json

@@ -1,0 +1,341 @@
+"""How far each sentence of the sources answers a question, and whether any of them does.
+
+What is measured needs no model: the question's words by their rarity in what was found, in the sentence, around it and
+in its passage; the kind of answer that is asked for (a number, a date, a person, a reason) against what the sentence
+holds; names. Where the bundled encoder reads the language, it counts too how near the tokens of a sentence come to each
+token of the question. Two linear models weigh it, one for the order of the sentences and one for the certainty, each
+without and with the encoder; words and weights stand in `quoting.toml`.
+`python -m benchmarks.bench_answering --fit` fits the weights.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import regex
+import unicodedata2
+
+from ragd.text.languages import detect_language, pairs_of, split_runs
+from ragd.types import Candidate
+
+MODEL: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("quoting.toml").read_text(encoding="utf-8"))
+ORDER = ("words", "known_words", "around", "passage", "rank", "kind", "length", "new_words", "relative", "aligned",
+         "hardest")  # fmt: skip
+CERTAINTY = ("passage", "best_passage", "absent", "score", "margin", "lead", "kind", "has_kind", "names", "has_names",
+             "length", "ahead", "words", "rarest", "aligned", "hardest", "passage_aligned",
+             "passage_hardest")  # fmt: skip
+PREFIX = 5  # letters that two forms of a longer word share
+FORM_SHARE = 0.8  # what another form of a word counts
+VALUE_CERTAINTY = 0.5  # of "The door code is 4711."
+HARDEST_SHARE = 3  # of a question's tokens: the third that a text matches least
+PASSAGES_AHEAD = 3
+HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the first
+OTHER_KEY = 20.0  # more than any two scores differ by
+
+WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
+SUFFIX = regex.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
+_ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}]\p{Mn}*)\p{Mn}|[\u064b-\u065f\u0670\u0640\u0591-\u05c7]")
+_LETTERS = str.maketrans({"ı": "i", "đ": "d", "أ": "ا", "إ": "ا", "آ": "ا", "ة": "ه", "ى": "ي"})
+_ARTICLE = regex.compile(r"^[وف]?(?:ال|بال|كال|لل)(?=\p{L}{3})")
+_NUMBER = regex.compile(r"\p{N}[\p{N}.,]*")
+_YEAR = regex.compile(r"(?<!\d)(?:1\d{3}|20\d{2}|[5-9]\d\d)(?!\d)|\d[年月]")
+_STARTS = r"(?<!(?:^|[.!?:;…|\n¿¡])\P{L}{0,3})"  # what a sentence begins with is a capital in any case
+_NAME = regex.compile(_STARTS + r"\b\p{Lu}[\p{L}\p{M}]+")
+# of German, whose nouns are all capitals
+_RUN = regex.compile(r"\b\p{Lu}[\p{L}-]+(?:\s(?:(?:von|van|de|der|ibn)\s)?\p{Lu}[\p{L}-]+)+")
+
+
+def fold(text: str) -> str:
+    """Without case, accents and the signs that Arabic and Hebrew put on letters."""
+    text = text.casefold()
+    if text.isascii():
+        return text
+    bare = _ACCENTS.sub("", unicodedata2.normalize("NFD", text))
+    return str(unicodedata2.normalize("NFC", bare)).translate(_LETTERS)
+
+
+def _expressions(name: str) -> dict[str, Any]:
+    return {language: regex.compile(fold(text)) for language, text in MODEL[name].items()}
+
+
+_FUNCTION = {language: frozenset(map(fold, words.split())) for language, words in MODEL["function"].items()}
+_ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
+_KINDS = {kind: _expressions(kind) for kind in ("date", "number", "person", "reason", "way", "formula")}
+_BECAUSE = _expressions("because")
+_ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in MODEL["also"].items()}
+_DEFINITION = {language: tuple(map(regex.compile, each)) for language, each in MODEL["definition"].items()}
+_DIFFERENCE = {language: (regex.compile(text), each) for language, (text, each) in MODEL["difference"].items()}
+_CODE = regex.compile(r"`[^`\n]*`|```|~~~|\*[^*\n]+\*.*\*[^*\n]+\*|^\p{L}+ \*")
+_BOLD = regex.compile(r"\*\*([^*\n]+)\*\*")
+_FORMULA = regex.compile(r"[\p{L}\p{N})]\s(?:[≈+*/×÷·^−]|=\s[\p{L}√Σ∑(])|[√Σ∑^]\s?[\p{L}\p{N}(]")  # not: k = 60
+_ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
+_NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
+_UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """words: its content words, folded, each once, in order. kind: one of _KINDS, "definition" or "".
+    names: its capitalized words but the first, and its numbers."""
+
+    text: str
+    language: str
+    words: tuple[str, ...]
+    kind: str
+    names: tuple[str, ...]
+
+
+@lru_cache(maxsize=256)
+def read_question(text: str, likely: str = "") -> Question:
+    """likely: the language of the passages, which the question is in where nothing speaks against it."""
+    language = detect_language(text, likely)
+    asked = fold(text)
+    kind = next((kind for kind, each in _KINDS.items() if language in each and each[language].search(asked)), "")
+    if not kind and language in _DEFINITION and _DEFINITION[language][0].search(asked):
+        kind = "definition"
+    names = (*_names(text, ""), *_NUMBER.findall(text))
+    return Question(text, language, tuple(dict.fromkeys(content_words(text, language))), kind, names)
+
+
+def _names(text: str, language: str) -> list[str]:
+    """The capitals inside of sentences; of German two or more that follow each other."""
+    if language != "de":
+        return [found[0] for found in _NAME.finditer(text)]
+    runs = [[word for word in run[0].split() if fold(word) not in _FUNCTION["de"]] for run in _RUN.finditer(text)]
+    return [word for run in runs if len(run) > 1 for word in run]
+
+
+def content_words(text: str, language: str) -> list[str]:
+    """The words that say something, folded, in order; text without spaces as pairs of characters, last."""
+    rest, runs = split_runs(fold(text))
+    function = _FUNCTION.get(language, _ANY_FUNCTION)
+    words = [_stem(word) for word in WORD.findall(rest) if word not in function]
+    for run in runs:
+        for part in _UNSPACED.split(run):
+            words += pairs_of(part) if part else []
+    return words
+
+
+def _stem(word: str) -> str:
+    if word.isascii():
+        cut = SUFFIX.sub("", word)
+        return cut if len(cut) > 2 else word
+    return str(_ARTICLE.sub("", word))
+
+
+def split_questions(text: str) -> list[str]:
+    """The questions in one, in order, where their words say where each begins; else the text alone."""
+    parts = [part for whole in _ASKED.split(text) for part in _also(whole)]
+    return [part.strip() for part in parts if len(part.split()) > 1 or part.strip() == text] or [text]
+
+
+def _also(text: str) -> list[str]:
+    language = detect_language(text)
+    difference, each = _DIFFERENCE.get(language, (None, ""))
+    if difference and (found := difference.search(text)):
+        return [each.format(thing) for thing in found.groups()]
+    between = _ALSO.get(language)
+    return between.split(text) if between else [text]
+
+
+class Matcher:
+    """Which of a question's words a text holds: 1.0, or FORM_SHARE for another form that begins alike."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.places = {word: place for place, word in enumerate(words)}
+        self.beginnings: dict[str, list[int]] = {}
+        for word, place in self.places.items():
+            if len(word) > 2 and not any(map(str.isnumeric, word)):  # a number or a key has no other form
+                least = max(4 if len(word) > 4 else 3, math.ceil(0.6 * len(word)))
+                self.beginnings.setdefault(word[: min(least, max(PREFIX, 3))], []).append(place)
+        self.lengths = sorted({len(beginning) for beginning in self.beginnings})
+
+    def match(self, words: Sequence[str]) -> np.ndarray:
+        row = np.zeros(len(self.places))
+        for word in words:
+            place = self.places.get(word)
+            if place is not None:
+                row[place] = 1.0
+            for length in self.lengths:
+                for other in self.beginnings.get(word[:length], ()):
+                    row[other] = max(row[other], FORM_SHARE)
+        return row
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A sentence to be weighed. source: index of its passage. text: as read; heading: above it; opens: it is the first
+    below that. is_row: it is a row of a table, which no other row says more about."""
+
+    source: int
+    text: str
+    heading: str = ""
+    opens: bool = False
+    is_row: bool = False
+
+
+class Weighing:
+    """The question against the sentences of the sources, in their order. order: one row of ORDER per sentence."""
+
+    def __init__(self, question: Question, sources: Sequence[Candidate], places: Sequence[Place]) -> None:
+        self.question, self.sources, self.places = question, sources, places
+        self.tokens: dict[int, np.ndarray] = {}
+        self._matcher = matcher = Matcher(question.words)
+        language = question.language
+        own = [content_words(place.text, language) for place in places]
+        self._held = _stack([matcher.match(words) for words in own], len(question.words))
+        texts = [content_words(source.text, language) for source in sources]
+        self._passages = _stack([matcher.match(words) for words in texts], len(question.words))
+        holding = (self._held > 0).sum(axis=0)
+        self._rarity = np.log(1 + (len(places) + 0.5) / (holding + 0.5))
+        total = float(self._rarity.sum()) or 1.0
+        known = self._rarity * (self._passages > 0).any(axis=0)
+        self._absent = 1 - float(known.sum()) / total if question.words else 0.0
+        self._by_passage = self._passages @ self._rarity / total
+        words = self._held @ self._rarity / total
+        known_words = self._held @ known / (float(known.sum()) or 1.0)
+        headings = {place.heading: matcher.match(content_words(place.heading, language)) for place in places}
+        rows = []
+        for index, place in enumerate(places):
+            share = 1.0 if place.opens else HEADING_SHARE
+            around = np.maximum(self._held[index], share * headings[place.heading])
+            if index and places[index - 1].source == place.source and not place.is_row:
+                around = np.maximum(around, self._held[index - 1])
+            rows.append(
+                (
+                    words[index], known_words[index], float(around @ self._rarity / total - words[index]),
+                    self._by_passage[place.source], 0.5 ** (place.source / 3), self._offer(place),
+                    math.log(1 + len(own[index])), math.log(1 + len(set(own[index]).difference(question.words))),
+                    words[index] / (float(words.max()) or 1.0),
+                )
+            )  # fmt: skip
+        self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
+
+    def with_meaning(self, tokens: Mapping[int, np.ndarray]) -> Weighing:
+        """The same with what the encoder says of some sentences, by index: for each token of the question its best
+        cosine with one of theirs. The others get the least of them."""
+        weighing = copy(self)
+        weighing.tokens = dict(tokens)
+        read = {index: _alignment(each) for index, each in tokens.items()}
+        least = np.min(list(read.values()), axis=0)
+        weighing.order = self.order.copy()
+        weighing.order[:, -2:] = [read.get(index, least) for index in range(len(self.places))]
+        return weighing
+
+    @property
+    def kind(self) -> str:
+        """Which weights count: "meaning" where the encoder has read the sentences, else "words"."""
+        return "meaning" if self.tokens else "words"
+
+    def scores(self) -> np.ndarray:
+        """One per sentence: higher is likelier to answer. What the encoder left out comes behind what it has read."""
+        scores: np.ndarray = self.order @ np.array(MODEL["order"][self.kind])
+        unread = [bool(self.tokens) and index not in self.tokens for index in range(len(self.places))]
+        scores -= OTHER_KEY * (self._of_other_keys() + np.array(unread, dtype=float))
+        return scores
+
+    def _of_other_keys(self) -> np.ndarray:
+        """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""
+        keys = [place for place, word in enumerate(self.question.words) if any(map(str.isnumeric, word))]
+        rows = np.array([place.is_row for place in self.places], bool)
+        if not keys or not rows.any():
+            return np.zeros(len(rows))
+        held = self._held[:, keys]
+        lacking: np.ndarray = rows & (held < held[rows].max(axis=0)).any(axis=1)
+        return lacking.astype(float)
+
+    def certainty(self) -> float:
+        """0 to 1: how sure it is that one of the sentences answers; 0.0 without sentences."""
+        if not self.places:
+            return 0.0
+        model = MODEL["certainty"][self.kind]
+        value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
+        return max(value, VALUE_CERTAINTY) if self._gives_value(int(np.argmax(self.scores()))) else value
+
+    def _gives_value(self, index: int) -> bool:
+        """Whether a sentence says only words of the question, two at least, and a number or key that is new."""
+        words = content_words(self.places[index].text, self.question.language)
+        new = [word for word in words if not self._matcher.match([word]).any()]
+        return len(words) - len(new) > 1 and bool(new) and all(any(map(str.isnumeric, word)) for word in new)
+
+    def features(self) -> np.ndarray:
+        """CERTAINTY, of the sentence with the highest score."""
+        scores, question = self.scores(), self.question
+        best = int(np.argmax(scores))
+        place = self.places[best]
+        passages = np.sort(self._by_passage)[::-1]
+        others = [scores[index] for index, other in enumerate(self.places) if other.source != place.source]
+        rarest = np.argsort(-self._rarity, kind="stable")[: max(1, len(self._rarity) // 3)]
+        near = [tokens for index, tokens in self.tokens.items() if self.places[index].source == place.source]
+        return np.array(
+            (
+                self._by_passage[place.source], passages[0], self._absent, scores[best],
+                min(3.0, scores[best] - max(others)) if others else 1.0,
+                1 / float(np.exp(scores - scores[best]).sum()), self.order[best, ORDER.index("kind")],
+                bool(question.kind), self._named(self.sources[place.source].text),
+                bool(question.names),
+                math.log(1 + len(question.words)),
+                passages[0] - passages[min(PASSAGES_AHEAD, len(passages) - 1)], self.order[:, 0].max(),
+                float(self._passages[place.source, rarest].mean()) if question.words else 0.0,
+                *self.order[best, -2:], *(_alignment(np.max(near, axis=0)) if near else (0.0, 0.0)),
+            ),
+            dtype=float,
+        )  # fmt: skip
+
+    def _named(self, text: str) -> float:
+        """The share of the question's names and numbers that the text holds; 1.0 where it has none."""
+        names = self.question.names
+        return sum(name[: max(4, int(len(name) * 0.7))] in text for name in names) / len(names) if names else 1.0
+
+    def _offer(self, place: Place) -> float:
+        """0 to 1: how far the sentence holds the kind of answer that is asked for; 0 where no kind is. 2 for a formula:
+        seldom does anything else answer that."""
+        kind, asked, text = self.question.kind, self.question.text, place.text
+        if kind == "number":
+            numbers = [number for number in _NUMBER.findall(text) if number not in asked]
+            if any(not _YEAR.fullmatch(number) for number in numbers):
+                return 1.0
+            return 0.7 if _NUMERAL.search(fold(text)) else 0.3 if numbers else 0.0
+        if kind == "date":
+            is_new = any(year[0] not in asked for year in _YEAR.finditer(text))
+            return 1.0 if is_new else 0.5 * bool(_NUMBER.search(text))
+        if kind == "person":
+            return float(any(name not in asked for name in _names(text, self.question.language)))
+        if kind == "way":
+            return 0.5 * bool(_CODE.search(text))  # many a sentence holds one
+        if kind == "formula":
+            return 2.0 * bool(_FORMULA.search(text))
+        if kind == "definition":
+            return float(self._defines(place))
+        if kind == "reason":
+            because = _BECAUSE.get(self.question.language)
+            return float(bool(because and because.search(fold(text))))
+        return 0.0
+
+    def _defines(self, place: Place) -> bool:
+        """Whether it begins with what is asked for and at most a word more, in bold, as a first cell or before "is"."""
+        bold = _BOLD.match(place.text)
+        given = bold or _DEFINITION[self.question.language][1].match(fold(place.text))
+        term = given[1] if given else ""
+        if place.is_row:
+            term = place.text.partition("; ")[0].rpartition(": ")[2]
+        words = content_words(term, self.question.language)
+        return len(words) <= len(self.question.words) + 1 and bool((self._matcher.match(words) > 0).all())
+
+
+def _alignment(tokens: np.ndarray) -> tuple[float, float]:
+    """The mean over a question's tokens, and that over the third that is matched least; 0.0 without any."""
+    least = np.sort(tokens)[: max(1, len(tokens) // HARDEST_SHARE)]
+    return (float(tokens.mean()), float(least.mean())) if len(tokens) else (0.0, 0.0)
+
+
+def _stack(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
+    return np.array(rows).reshape(len(rows), width)
