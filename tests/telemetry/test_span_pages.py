@@ -52,7 +52,7 @@ def test_every_part_of_a_span_is_shown(stored: Any, visitor: Client) -> None:
     stored()
 
     page = read(visitor, f"/traces/{trace_id}/")
-    assert page.count('class="wf-row"') == Span.objects.filter(trace_id=trace_id).count()
+    assert page.count(' data-span="') == Span.objects.filter(trace_id=trace_id).count()
     assert "30 tokens in, 9 out, $0.003" in page
     assert read(visitor, f"/traces/{trace_id}%00/").count('class="wf-row"') == page.count('class="wf-row"')
     assert "30 → 5 documents" in page

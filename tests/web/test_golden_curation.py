@@ -51,7 +51,7 @@ def questions(response: Any) -> list[str]:
 
 def test_the_confirm_page_asks_for_the_impact_of_what_it_names(visitor: Client, nature: Collection) -> None:
     page = visitor.get("/collections/nature/?view=change&doc_id=whales.md").content.decode()
-    assert 'hx-post="/collections/nature/impact/"' in page and 'formaction="/collections/nature/impact/"' in page
+    assert 'hx-post="/collections/nature/impact/?quiet=1"' in page and 'formaction="/collections/nature/impact/"' in page
     fields = {"action": "delete", "confirmed": "on", "next": "/", "doc_id": "whales.md"}
     part = visitor.post("/collections/nature/impact/", fields, headers=PART)
     assert previewed(part) == ("bad", 1, 2, 2)
@@ -88,7 +88,7 @@ def test_chunks_and_policies_are_tried_before_they_are_changed(visitor: Client, 
     assert attribute(at_once, "#impact[hx-trigger=load]", "hx-get") == (
         "/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=0"
     )
-    assert visitor.get("/collections/nature/impact/").status_code == 422
+    assert visitor.get("/collections/nature/impact/").status_code == 404
     assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=none&index=0").status_code == 404
     assert visitor.get("/collections/nature/impact/?impact=disable-chunk&doc_id=trees.md&index=x").status_code == 422
 
@@ -205,7 +205,7 @@ def test_hiding_what_questions_expect_asks_first(visitor: Client, nature: Collec
     address = "/collections/nature/?view=change"
     for action in ("disable", "archive"):
         asked = visitor.post(address, {"action": action, "doc_id": ["rivers.md", "whales.md"]})
-        assert asked.status_code == 200 and 'hx-post="/collections/nature/impact/"' in asked.content.decode()
+        assert asked.status_code == 200 and 'hx-post="/collections/nature/impact/?quiet=1"' in asked.content.decode()
     assert Document.objects.filter(enabled=True).count() == 3
     fields = {"action": "disable", "doc_id": "whales.md", "confirmed": "on"}
     assert visitor.post(address, fields).status_code == 302
