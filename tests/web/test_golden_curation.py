@@ -51,7 +51,8 @@ def questions(response: Any) -> list[str]:
 
 def test_the_confirm_page_asks_for_the_impact_of_what_it_names(visitor: Client, nature: Collection) -> None:
     page = visitor.get("/collections/nature/?view=change&doc_id=whales.md").content.decode()
-    assert 'hx-post="/collections/nature/impact/?quiet=1"' in page and 'formaction="/collections/nature/impact/"' in page
+    addresses = ('hx-post="/collections/nature/impact/?quiet=1"', 'formaction="/collections/nature/impact/"')
+    assert all(each in page for each in addresses)
     fields = {"action": "delete", "confirmed": "on", "next": "/", "doc_id": "whales.md"}
     part = visitor.post("/collections/nature/impact/", fields, headers=PART)
     assert previewed(part) == ("bad", 1, 2, 2)
