@@ -229,7 +229,7 @@ def test_everything_works_without_script(
     page.get_by_role("button", name="Delete 1 document").click()
     expect(page.locator("#toasts")).to_contain_text("1 document deleted with 1 chunk.")
     page.goto(f"{live_server.url}/go/?q=rivers")
-    page.get_by_role("link", name="Rivers").click()
+    page.get_by_role("link", name="Rivers nature").click()
     page.locator("summary[aria-label^=Account]").click()
     page.get_by_role("button", name="Dark theme").click()
     assert page.locator("html").get_attribute("data-theme") == "dark"
