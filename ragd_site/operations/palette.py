@@ -61,7 +61,9 @@ def find_destinations(words: str, reader: Reader, titles: Mapping[str, str]) -> 
     titles: display names of collections, by name.
     """
     groups = [Group(gettext("Pages"), _pages(words, reader)), Group(gettext("Collections"), _collections(words))]
+    done = Group(gettext("Do"), _done_with(words), _commands(words))
     if words:
+        groups.append(done)  # before the question: who types "dark" wants the theme
         groups.append(Group(gettext("Ask"), _questions(words)))
         groups.append(Group(gettext("Playgrounds"), _playgrounds(words)))
         groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Query runs"), _runs(words, titles))]
@@ -69,7 +71,8 @@ def find_destinations(words: str, reader: Reader, titles: Mapping[str, str]) -> 
             Group(gettext("Test sets"), _golden_sets(words, titles)),
             Group(gettext("Evaluation runs"), _evaluation_runs(words)),
         ]
-    groups.append(Group(gettext("Do"), _done_with(words), _commands(words)))
+    else:
+        groups.append(done)
     return [group for group in groups if group.destinations or group.commands]
 
 
