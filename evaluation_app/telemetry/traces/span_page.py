@@ -543,7 +543,7 @@ def describe_span_page(span: Span, tab: str) -> dict[str, Any]:
         "span": span,
         "stage": stage_of(span),
         "is_governed": any(table_of(span, key) for key in TAB_TABLES),
-        "place": position,
+        "span_place": position,
         "violations": [(name, violation) for name, match in violations.items() for violation in match],
         "figures": figures_of(span),
         "documents": span_documents(span),
