@@ -30,7 +30,7 @@ import ragd
 from benchmarks.bench_scifact import check_with_trec_eval, ndcg
 from benchmarks.scifact import SciFact, load_scifact
 from ragd.models.embedding import LocalEmbedder
-from ragd.models.reranking import LateInteraction, combine
+from ragd.models.late_interaction import LateInteraction, combine
 from ragd.search.retrieval import Retrieval
 from ragd.store.indexing import embed_chunks
 from ragd.store.tables import apply_schema, create_collection

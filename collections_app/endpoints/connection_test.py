@@ -30,7 +30,7 @@ from ragd.models.openai_client import (
     open_client,
     request_timeout,
 )
-from ragd.models.reranking import EndpointReranker
+from ragd.models.rerank_endpoint import EndpointReranker
 
 TIMEOUT_S = 20.0
 SAMPLE = "A model answers a test of its connection."

@@ -36,10 +36,12 @@ from ragd.errors import EmbedderError, IndexVersionChanged, RerankerError, Unkno
 from ragd.models.embedding import OPENAI_WINDOW, LocalEmbedder, OpenAIEmbedder, Sizes
 from ragd.models.folder_embedder import use_folders
 from ragd.models.graph_folder import available_cores
+from ragd.models.late_interaction import LateInteraction
 from ragd.models.multilingual_e5 import MultilingualE5Embedder
 from ragd.models.openai_client import RetryPolicy, Server
 from ragd.models.prompts import PromptedEmbedder, Prompts, split_identity
-from ragd.models.reranking import AnyReranker, CrossEncoder, EndpointReranker, LateInteraction
+from ragd.models.rerank_endpoint import EndpointReranker
+from ragd.models.reranking import AnyReranker, CrossEncoder
 from ragd.types import Embedder, Vector
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"

@@ -19,7 +19,7 @@ import regex
 from ragd import telemetry
 from ragd.errors import EmbedderError, RagdError
 from ragd.models import minilm
-from ragd.models.reranking import LateInteraction
+from ragd.models.late_interaction import LateInteraction
 from ragd.text.chunking import split_sentences
 from ragd.text.languages import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate, Embedder

@@ -11,7 +11,8 @@ import pytest
 from ragd.errors import EmbedderError, InvalidInput
 from ragd.models import minilm
 from ragd.models.embedding import LocalEmbedder
-from ragd.models.reranking import BEHIND, LateInteraction, Parts, combine, rerank
+from ragd.models.late_interaction import BEHIND, LateInteraction, Parts, combine
+from ragd.models.reranking import rerank
 from ragd.types import Candidate, ListRank
 
 QUERY = "How do I stop the pump from leaking oil?"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-from ragd.models.reranking import LateInteraction, SelectiveReranker, rerank
+from ragd.models.late_interaction import LateInteraction
+from ragd.models.reranking import SelectiveReranker, rerank
 from ragd.text.languages import find_readable
 from ragd.types import Candidate
 

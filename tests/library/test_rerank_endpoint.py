@@ -9,7 +9,8 @@ import pytest
 
 from ragd.errors import RerankerError
 from ragd.models.openai_client import RetryPolicy, Server
-from ragd.models.reranking import POLICY, EndpointReranker, rerank
+from ragd.models.rerank_endpoint import POLICY, EndpointReranker
+from ragd.models.reranking import rerank
 from ragd.types import Candidate
 from tests.fakes import faults
 from tests.fakes.rerank_server import RerankServer, rerank_server, tei_server, word_share  # noqa: F401

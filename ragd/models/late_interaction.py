@@ -1,0 +1,231 @@
+"""The built-in reranker: late interaction over the token embeddings of the local model.
+
+Late interaction is Khattab and Zaharia's, "ColBERT", SIGIR 2020: every token of the question is compared with every
+token of a text, and the best match of each counts. The local model was trained for whole texts and not for this; that
+its tokens serve all the same, and what its cosine and BM25 add, was measured on the training questions of SciFact
+(benchmarks/bench_rerank.py finds the weights again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ragd.models import minilm
+from ragd.models.graph_folder import available_cores
+from ragd.text.windows import LONE_SURROGATE, FloatArray, average_windows
+from ragd.types import Candidate, check_at_least
+
+HalfArray = npt.NDArray[np.float16]
+
+DEPTH = 24  # twice the default k; more brought nothing
+COSINE_WEIGHT = 0.3
+BM25_WEIGHT = 0.05
+IDF_MIN = 0.5
+CACHED_WINDOWS = 256  # of at most 256 tokens with 384 numbers of 2 bytes: 50 MB
+DIGITS = 6  # what is below differs between machines
+BEHIND = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What a text's score is made of. best: for each token of the question its best cosine, float64 [tokens].
+
+    held: bool [tokens], whether the text holds that very token. cosine: of the whole texts.
+    """
+
+    best: npt.NDArray[np.float64]
+    held: npt.NDArray[np.bool_]
+    cosine: float
+
+
+class LateInteraction:
+    """Reads the first `depth` candidates; those behind keep their order, each 0.001 below the one before.
+
+    The score, 0 to 1 for any real text, is (maxsim + 0.3 * cosine + 0.05 * bm25) / 1.35.
+
+    maxsim: the mean, over the question's tokens ([CLS] and [SEP] included, of a long question the first 254), of the
+    best cosine with any token of the text. A token weighs the root of its idf over the texts read, at least 0.5 under
+    the root; [CLS] and [SEP] weigh 1. cosine: of the local model's vectors of question and text, whatever the
+    collection's own model is. bm25: the score in the lexical list over the highest among the texts read, 0 for a
+    candidate that is not in that list.
+
+    Deterministic for question and candidates. A text longer than 256 tokens is read in windows, never cut. The vectors
+    of `cached_windows` windows are kept for this process, by content. `threads` (default: the cores that this process
+    may use) windows are computed side by side. `folder` names another place of the model's files. Raises EmbedderError
+    when the model is missing or damaged.
+    """
+
+    name = "minilm-late-interaction"
+    scores_are_probabilities = True
+
+    def __init__(
+        self,
+        *,
+        depth: int = DEPTH,
+        threads: int | None = None,
+        cached_windows: int = CACHED_WINDOWS,
+        folder: Path | None = None,
+    ) -> None:
+        for name, value, low in (("depth", depth, 1), ("threads", threads, 1), ("cached_windows", cached_windows, 0)):
+            if value is not None:
+                check_at_least(name, value, low)
+        self.depth, self.folder = depth, folder
+        self.threads = threads or available_cores()
+        self._token_vectors = lru_cache(maxsize=cached_windows)(self._compute)
+
+    def find_readable(self, query: str, texts: Sequence[str]) -> list[bool]:
+        """For each text, whether it is English, as the model is, or at least the query and the text are in its script.
+
+        See `ragd.text.languages.find_readable`.
+        """
+        return minilm.open_model(self.folder).find_readable(query, texts)
+
+    def score_candidates(self, query: str, candidates: Sequence[Candidate]) -> list[float]:
+        """One score per candidate, in their order; the candidates are given best first. [] for none."""
+        read = candidates[: self.depth]
+        if not read:
+            return []
+        parts = self.compare(query, [candidate.text for candidate in read])
+        scores = combine(parts, [_bm25(candidate) for candidate in read])
+        lowest = min(scores)
+        behind = [round(lowest - BEHIND * index, DIGITS) for index in range(1, len(candidates) - len(read) + 1)]
+        return scores + behind
+
+    def explain_candidates(self, query: str, candidates: Sequence[Candidate]) -> list[list[dict[str, Any]]]:
+        """What each score of `score_candidates` is made of; [] for a candidate behind the first `depth`.
+
+        Three parts {part, weight, value, share}: share = weight * value / 1.35, and the shares add up to the score but
+        for its rounding to 6 digits. The first, "maxsim", has tokens too: {token, weight, best, held}; its value is the
+        weighted mean of best.
+        """
+        read = candidates[: self.depth]
+        if not read:
+            return [[] for _ in candidates]
+        model = minilm.open_model(self.folder)
+        query_ids = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
+        spelt = model.spell([minilm.FIRST_TOKEN, *query_ids, minilm.LAST_TOKEN])
+        parts = self.compare(query, [candidate.text for candidate in read])
+        weights = _token_weights(parts, IDF_MIN)
+        words = [_bm25(candidate) for candidate in read]
+        highest = max(words) or 1.0
+        details = [
+            [
+                _share("maxsim", 1.0, float(part.best @ weights / weights.sum()))
+                | {
+                    "tokens": [
+                        {"token": token, "weight": float(weight), "best": float(best), "held": bool(held)}
+                        for token, weight, best, held in zip(spelt, weights, part.best, part.held, strict=True)
+                    ]
+                },
+                _share("cosine", COSINE_WEIGHT, part.cosine),
+                _share("bm25", BM25_WEIGHT, score / highest),
+            ]
+            for part, score in zip(parts, words, strict=True)
+        ]
+        return [*details, *([] for _ in candidates[self.depth :])]
+
+    def compare(self, query: str, texts: Sequence[str]) -> list[Parts]:
+        """What the model says of each text, in their order; equal texts get equal parts."""
+        if not texts:
+            return []
+        model = minilm.open_model(self.folder)
+        query_ids = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
+        question = model.token_vectors(query_ids)
+        read = {
+            text: model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", text)))
+            for text in dict.fromkeys(texts)
+        }
+        vectors = self._vectors_of(read.values())
+        best = _best_cosines(question, vectors)
+        query_mean = average_windows([question.mean(axis=0)], [1]).astype(np.float64)
+        ids = np.asarray([minilm.FIRST_TOKEN, *query_ids, minilm.LAST_TOKEN])
+        parts = {}
+        for index, (text, windows) in enumerate(read.items()):
+            means = [window.mean(axis=0, dtype=np.float32) for window in vectors[index]]
+            mean = average_windows(means, [max(1, len(window)) for window in windows])
+            held = np.isin(ids, np.concatenate(windows))
+            parts[text] = Parts(best[index], held, float(query_mean @ mean))
+        return [parts[text] for text in texts]
+
+    def _vectors_of(self, read: Iterable[Sequence[minilm.TokenIds]]) -> list[list[HalfArray]]:
+        """The token embeddings of each window of each text; an equal window once."""
+        texts = [[window.tobytes() for window in windows] for windows in read]
+        keys = list(dict.fromkeys(key for windows in texts for key in windows))
+        with ThreadPoolExecutor(min(self.threads, len(keys)), thread_name_prefix="ragd-rerank") as pool:
+            vectors = dict(zip(keys, pool.map(self._token_vectors, keys), strict=True))
+        return [[vectors[key] for key in windows] for windows in texts]
+
+    def _compute(self, window: bytes) -> HalfArray:
+        """The token embeddings of one window of ids, [CLS] and [SEP] included, not normalised: [length + 2, 384]."""
+        ids = np.frombuffer(window, dtype=np.int64)
+        return minilm.open_model(self.folder).token_vectors(ids).astype(np.float16)
+
+
+def combine(
+    parts: Sequence[Parts],
+    bm25: Sequence[float],
+    *,
+    cosine_weight: float = COSINE_WEIGHT,
+    bm25_weight: float = BM25_WEIGHT,
+    idf_min: float = IDF_MIN,
+) -> list[float]:
+    """The scores of texts from their parts and their BM25 scores, as `LateInteraction` describes. [] for no texts."""
+    if not parts:
+        return []
+    weights = _token_weights(parts, idf_min)
+    highest = max(bm25) or 1.0
+    total = 1.0 + cosine_weight + bm25_weight
+    return [
+        round(
+            float(
+                (part.best @ weights / weights.sum() + cosine_weight * part.cosine + bm25_weight * words / highest)
+                / total
+            ),
+            DIGITS,
+        )
+        for part, words in zip(parts, bm25, strict=True)
+    ]
+
+
+def _token_weights(parts: Sequence[Parts], idf_min: float) -> npt.NDArray[np.float64]:
+    """The root of each token's idf over the texts read; 1 for [CLS] and [SEP]."""
+    holding = np.sum([part.held for part in parts], axis=0)
+    idf = np.log1p((len(parts) - holding + 0.5) / (holding + 0.5))
+    weights: npt.NDArray[np.float64] = np.sqrt(np.maximum(idf, idf_min))
+    weights[[0, -1]] = 1.0
+    return weights
+
+
+def _share(part: str, weight: float, value: float) -> dict[str, Any]:
+    total = 1.0 + COSINE_WEIGHT + BM25_WEIGHT
+    return {"part": part, "weight": weight, "value": value, "share": weight * value / total}
+
+
+def _best_cosines(question: FloatArray, texts: Sequence[Sequence[HalfArray]]) -> list[npt.NDArray[np.float64]]:
+    """For each text the best cosine of each token of the question with a token of the text, [CLS] and [SEP] left out
+    unless it has no others. One product for all texts: the library behind numpy is slow at many small ones."""
+    inner = []
+    for windows in texts:
+        tokens = np.concatenate([window[1:-1] for window in windows])
+        inner.append(tokens if len(tokens) else windows[0])
+    cosines = _units(question) @ _units(np.concatenate(inner).astype(np.float32)).T
+    starts = np.cumsum([0, *(len(tokens) for tokens in inner[:-1])])
+    return list(np.maximum.reduceat(cosines, starts, axis=1).T.astype(np.float64))
+
+
+def _units(vectors: FloatArray) -> FloatArray:
+    units: FloatArray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return units
+
+
+def _bm25(candidate: Candidate) -> float:
+    list_rank = candidate.ranks.get("lexical")
+    return list_rank.score if list_rank else 0.0
