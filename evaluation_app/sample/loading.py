@@ -151,9 +151,9 @@ def sample_files(root: Path = REPOSITORY) -> dict[str, Path]:
 
 
 def _let_jobs_pass(until: float) -> None:
-    """Wait while a worker has files of people to read, until that time of the monotonic clock at the latest: they want
-    theirs first. A job that waits for another try or for an endpoint holds up nothing."""
-    while IngestJob.objects.active().filter(error_type="").exists() and time.monotonic() < until:
+    """Wait while a worker reads files of people, until that time of the monotonic clock at the latest: they want theirs
+    first. A job that waits for a worker, for another try or for an endpoint holds up nothing."""
+    while IngestJob.objects.filter(state=IngestJob.State.RUNNING).exists() and time.monotonic() < until:
         time.sleep(LOOK_EVERY_S)
 
 

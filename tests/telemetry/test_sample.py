@@ -95,7 +95,7 @@ def test_files_of_people_go_before_it(small_sample: Path, monkeypatch: pytest.Mo
     waited, order = list[float](), list[str]()
     mine = create_collection(name="mine")
     job = IngestJob.objects.create(collection=mine, doc_id="note", state=IngestJob.State.RUNNING)
-    stuck = IngestJob.objects.create(collection=mine, doc_id="later", error_type="waiting_for_endpoint")
+    stuck = IngestJob.objects.create(collection=mine, doc_id="later")  # no worker takes it
 
     def finish(seconds: float) -> None:
         waited.append(seconds)
