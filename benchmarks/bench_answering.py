@@ -158,9 +158,9 @@ def read_rows(sets: dict[str, list[Question]], answerer: ExtractiveAnswerer, *, 
                 few = few if not right or any(each.doc_id == question.document for each in few) else []
                 for sources in (whole, few) if few else (whole,):
                     sentences, weighing = answerer.read(question.text, sources)
-                    held = np.array([question.is_held(each.text) for each in sentences], dtype=bool)
-                    if weighing.places and (right or not held.any()):
-                        rows.append(Row(name, right, weighing, held & right, fold, sources is whole))
+                    gold = np.array([question.is_held(each.text) for each in sentences], dtype=bool)
+                    if weighing.places and (right or not gold.any()):
+                        rows.append(Row(name, right, weighing, gold & right, fold, sources is whole))
     return rows
 
 
