@@ -9,6 +9,8 @@ DEV := $(VENV)/.dev
 OFFERED := multilingual ocr
 EXTRAS ?=
 EXPORT := $(PY) -m uv export -q --frozen --no-header --no-emit-project
+# each process would compile every module that it imports again
+unexport PYTHONDONTWRITEBYTECODE
 # mypy and the migration check read the settings but need no database
 NO_DATABASE := DATABASE_URL=postgresql://nobody@127.0.0.1:1/none RAGD_SECRET_KEY=lint
 

@@ -37,8 +37,8 @@ WHERE p.shardstate = 1 ORDER BY s.shardid
 TELL = r"""
 SELECT json_build_object(
     'sizes', (
-        SELECT coalesce(json_object_agg(relname, pg_total_relation_size(oid)), '{}') FROM pg_class
-        WHERE relkind = 'r' AND relname ~ '^chunks_c[0-9]+_g[0-9]+(_[0-9]+)?$'),
+        SELECT coalesce(json_object_agg(relname, size), '{}') FROM pg_class, pg_total_relation_size(oid) AS size
+        WHERE size IS NOT NULL AND relkind = 'r' AND relname ~ '^chunks_c[0-9]+_g[0-9]+(_[0-9]+)?$'), -- NULL: dropped
     'prepared', (
         SELECT count(*) FROM pg_prepared_xacts WHERE gid LIKE 'citus\_%' AND prepared < now() - interval '5 s'),
     'replicas', (

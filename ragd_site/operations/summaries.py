@@ -35,7 +35,7 @@ FROM pg_class child
 LEFT JOIN pg_inherits link ON link.inhrelid = child.oid
 LEFT JOIN pg_class parent ON parent.oid = link.inhparent
 WHERE child.relkind = 'r' AND child.relnamespace = 'public'::regnamespace
-GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT %(rows)s
+GROUP BY 1 ORDER BY 2 DESC NULLS LAST, 1 LIMIT %(rows)s
 """
 INDEX_BUILDS = """
 SELECT coalesce(index.relname, '') AS index, progress.phase, progress.blocks_done, progress.blocks_total,
@@ -136,7 +136,7 @@ def storage_summary() -> StorageSummary:
         cursor.execute(DATABASE_SIZE)
         ((database_bytes,),) = cursor.fetchall()
         cursor.execute(TABLE_SIZES, {"rows": TABLES_SHOWN, "nodes": nodes})
-        tables = [TableSize(name, size) for name, size in cursor.fetchall()]
+        tables = [TableSize(name, size or 0) for name, size in cursor.fetchall()]
         cursor.execute(COLLECTION_SIZES, {"rows": COLLECTIONS_SHOWN, "nodes": nodes})
         collections = [CollectionSize(*row) for row in cursor.fetchall()]
     return StorageSummary(database_bytes + sum(size or 0 for size in on_nodes.values()), tables, collections)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import replace
 
@@ -14,8 +15,10 @@ from hypothesis import strategies as st
 from collections_app.access.context import using_access
 from collections_app.access.services import access_of_user
 from collections_app.errors import ServiceError
-from collections_app.index.cluster import Move, Node, Shard, plan_moves, read_cluster, rebalance, recover
+from collections_app.index.cluster import TELL, Move, Node, Shard, plan_moves, read_cluster, rebalance, recover
+from evaluation_app.telemetry.store.span_store import SELECT_PARTITIONS
 from ragd.errors import RagdError
+from ragd_site.observability.tracing import connect
 from tests.web.pages import has
 
 
@@ -85,3 +88,18 @@ def test_only_administrators_of_the_server_see_the_nodes(client: Client, django_
     assert client.get("/operations/?view=cluster").status_code == 403
     with using_access(access_of_user(ada)), pytest.raises(RagdError):
         read_cluster()
+
+
+@pytest.mark.django_db
+def test_what_is_dropped_meanwhile_has_no_size() -> None:
+    with connect() as other, connect() as reader:
+        other.execute("CREATE TABLE chunks_c987654_g1 (id int)")
+        other.execute("CREATE TABLE spans_gone PARTITION OF spans FOR VALUES FROM ('2001-01-01') TO ('2001-01-02')")
+        reader.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+        assert reader.execute("SELECT 1 FROM pg_class WHERE relname = 'spans_gone'").fetchall()
+        other.execute("DROP TABLE chunks_c987654_g1, spans_gone")
+        assert reader.execute("SELECT 1 FROM pg_class WHERE relname = 'spans_gone'").fetchall()
+        sizes = json.loads(reader.execute(TELL).fetchall()[0][0])["sizes"]
+        assert None not in sizes.values() and "chunks_c987654_g1" not in sizes
+        partitions = {name: size for name, _, size in reader.execute(SELECT_PARTITIONS)}
+        assert None not in partitions.values() and "spans_gone" not in partitions and "spans_default" in partitions

@@ -256,9 +256,9 @@ PAUSE_S = 0.05
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 SELECT_PARTITIONS = """
-SELECT c.relname, pg_get_expr(c.relpartbound, c.oid), pg_total_relation_size(c.oid)
-FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-WHERE i.inhparent = 'spans'::regclass
+SELECT c.relname, pg_get_expr(c.relpartbound, c.oid), size
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid, pg_total_relation_size(c.oid) AS size
+WHERE i.inhparent = 'spans'::regclass AND size IS NOT NULL  -- NULL: dropped since this statement began
 """
 SELECT_LEFTOVERS = r"""
 SELECT c.relname FROM pg_class c
