@@ -192,24 +192,28 @@ def change_all(collection: Collection) -> None:
     change_state(collection, ["d"], "disabled")
 
 
-@pytest.mark.parametrize("moment", ["after the first batch", "before the last look"])
-def test_what_changes_meanwhile_is_right_in_the_new_index_version(
-    filled: Collection, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    monkeypatch.setattr(builder, "STORE_EVERY_CHUNKS", 1)
-    ingest_text(filled, "d", LONG)
-    index_version = start_index_version(filled, {"chunk_policy": SMALL})
-    name = "_store" if moment == "after the first batch" else "complete"
-    original: Callable[..., Any] = getattr(builder.Builder, name)
+def change_after(step: str, change: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, when a builder first ends the step."""
+    original: Callable[..., Any] = getattr(builder.Builder, step)
     done = []
 
     def then_change(self: builder.Builder, *values: Any) -> Any:
         made = original(self, *values)
         if not done:
-            done.append(change_all(filled))
+            done.append(change())
         return made
 
-    monkeypatch.setattr(builder.Builder, name, then_change)
+    monkeypatch.setattr(builder.Builder, step, then_change)
+
+
+@pytest.mark.parametrize("step", ["_store", "complete"])  # after the first batch, before the last look
+def test_what_changes_meanwhile_is_right_in_the_new_index_version(
+    filled: Collection, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    monkeypatch.setattr(builder, "STORE_EVERY_CHUNKS", 1)
+    ingest_text(filled, "d", LONG)
+    index_version = start_index_version(filled, {"chunk_policy": SMALL})
+    change_after(step, lambda: change_all(filled), monkeypatch)
     assert run(index_version) == "succeeded"
     assert reload(filled).index_version == 2
     assert set(Document.objects.values_list("doc_id", "enabled")) == {
@@ -223,16 +227,7 @@ def test_a_document_that_changes_between_reading_and_storing_is_read_again(
     filled: Collection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index_version = start_index_version(filled, {"chunk_policy": SMALL})
-    original = builder.Builder._embed
-    done = []
-
-    def then_change(self: builder.Builder, *values: Any) -> Any:
-        made = original(self, *values)
-        if not done:
-            done.append(ingest_text(filled, "b", "Short now."))
-        return made
-
-    monkeypatch.setattr(builder.Builder, "_embed", then_change)
+    change_after("_embed", lambda: ingest_text(filled, "b", "Short now."), monkeypatch)
     assert run(index_version) == "succeeded"
     check_whole(filled)
     assert Chunk.objects.get(doc_id="b").content == "Short now."

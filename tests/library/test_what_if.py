@@ -207,15 +207,17 @@ def test_many_questions_are_found_in_one_pass_as_by_a_scan_each(make_store: Any,
                 assert prepared.compare(query, plan, vector) == scanning.compare(query, plan, vector)
 
 
+def prepare_one(store: Any, query: str, plan: RetrievePlan) -> tuple[WhatIf, list[float]]:
+    fill(store, random.Random(12))
+    prepared, vector = WhatIf(store, Supposed()), store.embedder.embed_query(query)
+    prepared.prepare({query: vector}, plan)
+    return prepared, vector
+
+
 def test_a_chunk_that_goes_after_the_pass_is_made_up_for(make_store: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(what_if, "PREPARED_MIN", 1)
-    store, chance = make_store(language="simple"), random.Random(12)
-    fill(store, chance)
-    plan, query = PLANS[1], QUERIES[0]
-    assert store.embedder is not None
-    vector = store.embedder.embed_query(query)
-    prepared = WhatIf(store, Supposed())
-    prepared.prepare({query: vector}, plan)
+    store, plan, query = make_store(language="simple"), PLANS[1], QUERIES[0]
+    prepared, vector = prepare_one(store, query, plan)
     first = retrieve(query, plan, store)[0]
     delete_document_chunks(first.doc_id, store)
     now, _ = prepared.compare(query, plan, vector)
@@ -224,13 +226,8 @@ def test_a_chunk_that_goes_after_the_pass_is_made_up_for(make_store: Any, monkey
 
 def test_a_question_is_prepared_as_it_is_written(make_store: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(what_if, "PREPARED_MIN", 1)
-    store, chance = make_store(language="simple"), random.Random(14)
-    fill(store, chance)
     plan, query = PLANS[1], f" {QUERIES[0]}\n"
-    assert store.embedder is not None
-    vector = store.embedder.embed_query(query)
-    prepared = WhatIf(store, Supposed())
-    prepared.prepare({query: vector}, plan)
+    prepared, vector = prepare_one(make_store(language="simple"), query, plan)
     monkeypatch.setattr(what_if, "vector_candidates", None)  # no scan
     assert prepared.compare(query, plan, vector)[0]
 
@@ -249,9 +246,4 @@ def test_vectors_and_scores_are_held_within_the_limit(make_store: Any, monkeypat
 
 
 def test_few_questions_are_not_prepared(make_store: Any) -> None:
-    store, chance = make_store(language="simple"), random.Random(13)
-    fill(store, chance)
-    assert store.embedder is not None
-    prepared = WhatIf(store, Supposed())
-    prepared.prepare({QUERIES[0]: store.embedder.embed_query(QUERIES[0])}, PLANS[1])
-    assert prepared.near is None
+    assert prepare_one(make_store(language="simple"), QUERIES[0], PLANS[1])[0].near is None
