@@ -141,6 +141,14 @@ class PlanFields(forms.Form):
         """Offer these in a field."""
         field_of(self, name, forms.ChoiceField).choices = choices
 
+    def stated(self) -> dict[str, Any]:
+        """What was filled in, as `plans.choose_plan` and the API take it."""
+        data = self.cleaned_data
+        values = {name: data[name] for name in VALUES if data.get(name) not in (None, "")}
+        weights = {list_name: data[name] for name, list_name in WEIGHTS.items() if data.get(name) is not None}
+        values |= {"weights": weights} if weights else {}
+        return values | {name: data[name] for name in FILTER_FIELDS if data.get(name)}
+
 
 class AsOfForm(forms.Form):
     """The time as of which the collection is searched; empty: as it is."""
@@ -202,17 +210,6 @@ class PlanForm(AsOfForm, PlanFields):
         """The choices with an empty one in front that says what the plan has."""
         value = getattr(self.base, name) or OFF
         return [("", f"{dict(choices).get(value, value)} (preset)"), *choices]
-
-    def stated(self) -> dict[str, Any]:
-        """What was filled in, as `plans.choose_plan` and the API take it. Weights come in pairs."""
-        data = self.cleaned_data
-        values = {name: data[name] for name in VALUES if data.get(name) not in (None, "")}
-        if any(data.get(name) is not None for name in WEIGHTS):
-            values["weights"] = {
-                list_name: data[name] if data.get(name) is not None else self.base.weights.get(list_name, 1.0)
-                for name, list_name in WEIGHTS.items()
-            }
-        return values | {name: data[name] for name in FILTER_FIELDS if data.get(name)}
 
     def chosen(self) -> ChosenPlan:
         """The plan. Raises what `plans.choose_plan` raises."""

@@ -81,15 +81,9 @@ class AskForm(AsOfForm, PlanFields):
         """
         data = self.cleaned_data
         first, *others = lead_first(list(data["collection"]))
-        explicit = self._explicit()
+        explicit = self.stated()
         chosen = choose_plan(first, data["plan"] or None, explicit)
         return first, chosen, [Beside(each, choose_plan(each, None, explicit).plan) for each in others]
-
-    def _explicit(self) -> dict[str, Any]:
-        data = self.cleaned_data
-        explicit = {name: data[name] for name in PLAN_FIELDS if name in data and data[name] not in (None, "", [], {})}
-        weights = {list_name: data[name] for name, list_name in WEIGHTS.items() if data[name] is not None}
-        return explicit | ({"weights": weights} if weights else {})
 
     @property
     def model_fields(self) -> list[forms.BoundField]:
