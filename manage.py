@@ -11,7 +11,7 @@ if __name__ == "__main__":
         os.environ["RAGD_PROCESS"] = "restore"
     from django.core.management import execute_from_command_line
 
-    from ragd_site.runtime.programs import leave_when_alone
+    from ragd_site.runtime.processes import leave_when_alone
 
     if "ragd" in sys.argv[1:2] and has_server:
         from ragd_site.observability import tracing

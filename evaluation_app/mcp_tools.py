@@ -13,7 +13,8 @@ from collections_app.http.paging import DEFAULT_LIMIT
 from collections_app.http.schemas import PageOf, Request
 from collections_app.http.validation import SomeUuid, StrictInt
 from evaluation_app.golden import api, edits
-from evaluation_app.golden.api import GoldenQuestionOut, GoldenSetOut, QuestionFields, QuestionState, question_states
+from evaluation_app.golden.api import QuestionState, question_states
+from evaluation_app.golden.schemas import GoldenQuestionOut, GoldenSetOut, QuestionFields
 from evaluation_app.runs import api as runs
 from evaluation_app.runs.schemas import EvaluationItemOut, EvaluationRunDetail, EvaluationRunRequest, ResultQuery
 from retrieval_app.mcp.tools import CURATION_TOOLS, READING_TOOLS, Tool, mcp_view

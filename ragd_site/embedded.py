@@ -27,7 +27,7 @@ from urllib.parse import quote
 import psycopg
 
 from ragd_site.environment import read_environment
-from ragd_site.runtime import programs
+from ragd_site.runtime import machine
 from ragd_site.runtime.programs import EmbeddedError, find_binaries, may_enter, run_program, server_account
 
 START_TIMEOUT_S = 300
@@ -305,9 +305,7 @@ def check_files(data: Path) -> None:
 
 def write_tuning(data: Path, fsync: bool) -> None:
     """Settings from the machine's size; `ALTER SYSTEM` still wins over them."""
-    settings = programs.tune_postgres(
-        programs.read_memory_mb(), programs.count_cores(), programs.read_shared_memory_mb()
-    )
+    settings = machine.tune_postgres(machine.read_memory_mb(), machine.count_cores(), machine.read_shared_memory_mb())
     if not fsync:
         settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
     path = data / "ragd.conf"

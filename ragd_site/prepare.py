@@ -35,7 +35,7 @@ from collections_app.access.context import system_access
 from collections_app.advisory_locks import LockSpace, try_session_lock, whole
 from ragd_site import embedded
 from ragd_site.checks import UNREACHABLE, check_database
-from ragd_site.runtime.programs import leave_when_alone
+from ragd_site.runtime.processes import leave_when_alone
 from ragd_site.sign_on.passwords import first_password_file
 
 LOCK_WAIT_S = 0.5

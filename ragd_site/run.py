@@ -20,7 +20,8 @@ from pathlib import Path
 from ragd_site import embedded
 from ragd_site.environment import REPOSITORY, Environment, SettingError, local_address, read_environment
 from ragd_site.runtime import accounts
-from ragd_site.runtime.programs import Child, EmbeddedError, hold_back
+from ragd_site.runtime.processes import Child, hold_back
+from ragd_site.runtime.programs import EmbeddedError
 
 READY_TIMEOUT_S = 120.0
 PORT_PATIENCE_S = 15.0

@@ -58,7 +58,7 @@ from ragd_site.checks import stop_unless_supported
 from ragd_site.observability import tracing
 from ragd_site.operations.erasure.documents import erase_files_of_threads
 from ragd_site.runtime.accounts import start_warnings
-from ragd_site.runtime.programs import leave
+from ragd_site.runtime.processes import leave
 
 gc.enable()
 gc.freeze()

@@ -15,7 +15,7 @@ from django.core.wsgi import get_wsgi_application
 
 from ragd_site import checks
 from ragd_site.observability import tracing
-from ragd_site.runtime.programs import wait_until_prepared
+from ragd_site.runtime.processes import wait_until_prepared
 
 gc.disable()  # a fifth of the time that the modules take to load: nothing of them is garbage
 tracing.set_up("web")  # before the handler loads the middleware, to which the request spans are added

@@ -10,12 +10,12 @@ from subprocess import PIPE
 
 import pytest
 
-from ragd_site.runtime.programs import wait_until_prepared
+from ragd_site.runtime.processes import wait_until_prepared
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 SCRIPT = """
 import atexit, sys, threading, time
-from ragd_site.runtime.programs import leave, leave_when_alone
+from ragd_site.runtime.processes import leave, leave_when_alone
 class Told:
     def __del__(self): print("torn down", flush=True)
 told = Told()
@@ -42,7 +42,7 @@ def test_what_was_registered_is_done_and_nothing_is_torn_down(ending: str, statu
 
 def test_a_web_server_waits_for_the_preparation_beside_it_also_where_that_is_killed(tmp_path: Path) -> None:
     wait_until_prepared(tmp_path)  # nobody prepares anything
-    hold = "import sys, pathlib; from ragd_site.runtime.programs import hold_back; "
+    hold = "import sys, pathlib; from ragd_site.runtime.processes import hold_back; "
     hold += f"held = hold_back(pathlib.Path({str(tmp_path)!r})); print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", hold], cwd=REPOSITORY, stdin=PIPE, stdout=PIPE) as supervisor:
         assert supervisor.stdout is not None and supervisor.stdout.readline() == b"held\n"
@@ -56,8 +56,8 @@ def test_a_web_server_waits_for_the_preparation_beside_it_also_where_that_is_kil
 
 
 def test_a_web_server_reads_static_files_only_when_they_are_prepared() -> None:
-    script = "import sys; from django.core import wsgi; from ragd_site.runtime import programs\n"
-    script += "programs.wait_until_prepared = lambda var: print('waited')\n"
+    script = "import sys; from django.core import wsgi; from ragd_site.runtime import processes\n"
+    script += "processes.wait_until_prepared = lambda var: print('waited')\n"
     script += "wsgi.get_wsgi_application = lambda: sys.exit('loaded')\nimport ragd_site.wsgi"
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr.splitlines()[-1:]) == ("waited\n", ["loaded"])

@@ -11,7 +11,6 @@ from typing import Self
 from collections_app.collections.import_stage import import_collection
 from collections_app.commands.progress import Bar, StoppedError
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, split_pair
-from evaluation_app.golden.api import ImportOut
 from evaluation_app.golden.formats import (
     Mode,
     carry_out,
@@ -23,6 +22,7 @@ from evaluation_app.golden.formats import (
     read_file,
     tell_import,
 )
+from evaluation_app.golden.schemas import ImportOut
 from evaluation_app.golden.sets import find_set
 from evaluation_app.sample.loading import evaluate_sample, load_sample
 

@@ -9,7 +9,7 @@ from collections_app.chunks.policies import policy_of
 from collections_app.collections.import_stage import import_collection
 from collections_app.collections.retention import drop_old_revisions
 from collections_app.collections.services import get_collection, update_collection
-from collections_app.documents.files import find_pages
+from collections_app.documents.page_pictures import find_pages
 from collections_app.documents.services import delete_documents, draft_of
 from collections_app.documents.stored_documents import find_stored, hash_text
 from collections_app.index.ingestion import Draft, ingest
