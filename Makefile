@@ -84,8 +84,7 @@ screens: $(DEV)  ## Take pictures of every page, empty, full and failing, light,
 	@find dist/screens -name '*.png' | wc -l
 
 messages: $(DEV)  ## Collect the texts of the interface for translation and compile them; needs gettext
-	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d django -i .venv -i tests -i tools -i var
-	$(NO_DATABASE) $(PY) -W ignore manage.py makemessages -l de --no-location --no-wrap -d djangojs -i .venv -i tests -i tools -i var
+	$(NO_DATABASE) DJANGO_SETTINGS_MODULE=ragd_site.settings $(PY) -W ignore -m tools.messages
 	cd ragd_site && ../$(PY) -m django compilemessages -l de
 
 clean:  ## Remove the virtual environment and caches; var/ with its data stays

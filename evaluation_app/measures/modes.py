@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext
 
 from ragd.errors import InvalidInput
 
@@ -21,42 +21,6 @@ Part = Literal["retrieval", "generation", "system"]
 Kind = Literal["failure", "diagnostic"]
 
 TABLE = Path(__file__).with_name("modes.toml")
-# what the table calls modes and fixes, for the catalogue of translations
-TITLES = (
-    gettext_noop("2x results (k)"),
-    gettext_noop("4x results (k), compressed"),
-    gettext_noop("4x top-N candidates"),
-    gettext_noop("Below a threshold"),
-    gettext_noop("Blocked by guardrails"),
-    gettext_noop("Compress to relevant sentences"),
-    gettext_noop("Corrective retrieval"),
-    gettext_noop("Distracted by noise"),
-    gettext_noop("Error"),
-    gettext_noop("Exact search"),
-    gettext_noop("False answer"),
-    gettext_noop("False no answer"),
-    gettext_noop("Global or multi-hop question"),
-    gettext_noop("Half the results (k)"),
-    gettext_noop("Hybrid search"),
-    gettext_noop("Incomplete answer"),
-    gettext_noop("Incorrect answer"),
-    gettext_noop("Irrelevant context"),
-    gettext_noop("Low faithfulness"),
-    gettext_noop("Prompt: allow no answer"),
-    gettext_noop("Prompt: citation per sentence"),
-    gettext_noop("Prompt: sources only"),
-    gettext_noop("Prompt: use all sources"),
-    gettext_noop("Quotes only"),
-    gettext_noop("Rerank candidates"),
-    gettext_noop("Retrieval miss"),
-    gettext_noop("Retrieval-answer mismatch"),
-    gettext_noop("Right document, wrong chunk"),
-    gettext_noop("Sentence windows"),
-    gettext_noop("Unsupported claims"),
-    gettext_noop("Unused context"),
-    gettext_noop("Whole chunks"),
-    gettext_noop("Without the corrective step"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,9 +73,9 @@ class Mode:
         return gettext(self.english_title)
 
     def describe_band(self, bands: Mapping[str, tuple[float, float]]) -> str:
-        """The band with its numbers."""
+        """The band with its numbers, in the language of the page."""
         bounds = {name: f"{bands[name][1]:g}" for name in self.measures if name in bands}
-        text = self.band.replace("{poor}", next(iter(bounds.values()), ""))
+        text = gettext(self.band).replace("{poor}", next(iter(bounds.values()), ""))
         for name, bound in bounds.items():
             text = text.replace(f"{{{name}}}", bound)
         return text

@@ -23,6 +23,7 @@ from evaluation_app.telemetry.store.exporter import span_columns
 from ragd.types import RetrievePlan
 from retrieval_app.models import ChatAssistant, ChatMessage, QueryRun
 from tests.evaluation.made_runs import make_run
+from tests.web.pages import client_of
 
 SCORES = [{"recall@10": 1.0, "completeness": 0.5, "adherence": 1.0}, {"recall@10": 0.0, "completeness": 0.2}]
 POLICY = {"target_tokens": 16, "overlap_tokens": 4}
@@ -107,9 +108,7 @@ class House:
     hidden: str = "obsidianite"
 
     def client(self, name: str) -> Client:
-        made = Client()
-        made.force_login(self.people[name])
-        return made
+        return client_of(self.people[name])
 
 
 def build_place(name: str, word: str, asked_by: User) -> Place:
@@ -156,8 +155,7 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
     )  # fmt: skip
     EvaluationRun.objects.filter(pk=runs[0].pk).update(experiment=experiment, place=0)
     queue_run(runs[0], "all")
-    client = Client()
-    client.force_login(asked_by)
+    client = client_of(asked_by)
     response = client.post("/chat/", {"query": f"How large is the {word}?", "collection": name, "do": "ask"})
     assert response.status_code == 302
     query = QueryRun.objects.latest("created_at")

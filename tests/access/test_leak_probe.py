@@ -13,6 +13,7 @@ from ragd.store.store import execute
 from ragd_site.operations.leak_probe import CHANNELS, probe, what_may_be_read
 from retrieval_app.models import QueryRun
 from tests.access.corpus import Corpus, make_corpus
+from tests.web.pages import client_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -66,6 +67,5 @@ def test_the_page_asks_as_the_chosen_person(corpus: Corpus, admin_client: Client
     report = page.context["report"]
     assert (report.person, report.passed, len(report.channels)) == (person.get_username(), True, len(CHANNELS))
     assert admin_client.post("/operations/?view=leak-probe", {"person": "0"}).status_code == 422
-    other = Client()
-    other.force_login(person)
+    other = client_of(person)
     assert other.get("/operations/?view=leak-probe").status_code == 403

@@ -18,7 +18,7 @@ from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent, Collection
-from tests.web.pages import has, texts, tones, tree, wrong_fields
+from tests.web.pages import client_of, has, texts, tones, tree, wrong_fields
 
 pytestmark = pytest.mark.django_db
 
@@ -36,12 +36,6 @@ def ada() -> User:
 @pytest.fixture
 def nature() -> Collection:
     return create_collection(name="nature")
-
-
-def client_of(user: User) -> Client:
-    client = Client()
-    client.force_login(user)
-    return client
 
 
 def test_roles_say_where_they_come_from(root: User, ada: User, nature: Collection) -> None:

@@ -28,15 +28,10 @@ from ragd.telemetry.names import DOCUMENT_ID
 from ragd_site.operations.erasure.documents import erase_document, erase_files_of_threads, erase_person
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun, RetrievedChunk
 from retrieval_app.runs.run_log import delete_old_runs
+from tests.web.pages import client_of
 
 pytestmark = pytest.mark.django_db
 SECRET = "obsidianite"
-
-
-def client_of(user: User) -> Client:
-    made = Client()
-    made.force_login(user)
-    return made
 
 
 @pytest.fixture

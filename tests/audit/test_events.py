@@ -38,6 +38,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests import event_schemas
 from tests.retrieval.corpus import bearer, make_collection
+from tests.web.pages import client_of
 
 pytestmark = pytest.mark.django_db
 SCHEMAS = Path(log.__file__).parent / "audit_schemas"
@@ -236,8 +237,7 @@ def test_refusals_name_who_was_refused(house: Collection) -> None:
 
 
 def test_the_admin_tells_of_users_groups_and_permissions(root: User) -> None:
-    client = Client()
-    client.force_login(root)
+    client = client_of(root)
     client.post("/admin/auth/group/add/", {"name": "curators"})
     group = Group.objects.get()
     assert newest("group.add").after == {"name": "curators"}
@@ -300,8 +300,7 @@ def test_what_leaves_in_files_is_told_with_its_rows(house: Collection, evaluated
         assert (event.actor_name, event.channel, event.address) == ("key tests", "api", ADDRESS)
         assert event.after is not None and after.items() <= event.after.items(), (action, event.after)
     root = User.objects.create_superuser("root")
-    client = Client()
-    client.force_login(root)
+    client = client_of(root)
     b"".join(client.get("/evaluation/review/reviews.jsonl").streaming_content)  # type: ignore[attr-defined]
     event = newest("review.export")
     assert event.after == {"rows": 0} and event.actor_name == "root"
@@ -373,8 +372,7 @@ def test_the_api_pages_filters_and_downloads(house: Collection, root: User) -> N
 
 
 def test_the_page_shows_filters_and_one_event(house: Collection, root: User) -> None:
-    client = Client()
-    client.force_login(root)
+    client = client_of(root)
     for number in range(60):
         record_event(root, "test.change", f"number {number}", before={"n": number, "gone": 1}, after={"n": number + 1})
     page = client.get("/audit/").content.decode()

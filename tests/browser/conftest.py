@@ -20,8 +20,9 @@ from django.conf import settings
 from django.contrib.staticfiles.handlers import StaticFilesHandler
 from django.http import HttpRequest
 from django.http.response import HttpResponseBase
-from django.test import Client
 from playwright.sync_api import Browser, BrowserContext, Page, Playwright, expect, sync_playwright
+
+from tests.web.pages import client_of
 
 if TYPE_CHECKING:  # this file is read before Django is set up
     from collections_app.models import Collection
@@ -262,8 +263,7 @@ def visiting(context: BrowserContext, base: str, session: str = "") -> Iterator[
 @pytest.fixture
 def visit(context: BrowserContext, live_server: Any, django_user_model: Any) -> Iterator[Visit]:
     """Somebody who is logged in, in the light theme."""
-    client = Client()
-    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
+    client = client_of(django_user_model.objects.create_superuser("ada", password="lovelace"))
     session = client.cookies[settings.SESSION_COOKIE_NAME].value
     with visiting(context, live_server.url, session) as found:
         yield found

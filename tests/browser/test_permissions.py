@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from django.conf import settings
-from django.test import Client
 from playwright.sync_api import expect
 
 from tests.browser.conftest import Visit
+from tests.web.pages import client_of
 
 if TYPE_CHECKING:
     from collections_app.models import Collection
@@ -19,8 +19,7 @@ def become(visit: Visit, name: str) -> None:
     """Go on as somebody else."""
     from django.contrib.auth.models import User
 
-    client = Client()
-    client.force_login(User.objects.get(username=name))
+    client = client_of(User.objects.get(username=name))
     cookie = {"name": settings.SESSION_COOKIE_NAME, "value": client.cookies[settings.SESSION_COOKIE_NAME].value}
     visit.page.context.add_cookies([cookie | {"url": visit.base}])
 

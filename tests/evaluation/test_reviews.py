@@ -28,6 +28,7 @@ from evaluation_app.reviews.labels import (
 )
 from ragd.errors import InvalidInput
 from tests.evaluation.made_runs import make_run
+from tests.web.pages import client_of
 
 pytestmark = pytest.mark.django_db
 SENTENCES = [["a", "Owls hunt at night."], ["b", "They eat paper."]]
@@ -264,9 +265,7 @@ def test_live_answers_are_held_against_their_scores_in_one_query(ada: User, djan
 
 @pytest.fixture
 def visitor(ada: User) -> Client:
-    client = Client()
-    client.force_login(ada)
-    return client
+    return client_of(ada)
 
 
 def test_a_person_goes_through_the_queue_without_seeing_the_judge(visitor: Client, run: EvaluationRun) -> None:

@@ -20,6 +20,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import ApiKey, RoleGrant
 from tests.api.conftest import Api
 from tests.keys.conftest import World
+from tests.web.pages import client_of
 
 pytestmark = pytest.mark.django_db
 ALL = {"read", "ask", "write", "evaluate", "administer"}
@@ -177,12 +178,7 @@ def test_a_shell_makes_keys_with_the_same_choices_and_runs_as_a_person(world: Wo
 
 @pytest.fixture
 def pages(world: World, people: dict[str, User]) -> Callable[[User], Client]:
-    def open_pages(user: User) -> Client:
-        client = Client()
-        client.force_login(user)
-        return client
-
-    return open_pages
+    return client_of
 
 
 def test_an_administrator_makes_rotates_and_revokes_keys_on_the_page(pages: Callable[[User], Client]) -> None:
@@ -230,8 +226,7 @@ def test_the_first_key_is_made_on_the_page_where_the_api_does_not_make_it(settin
     settings.RAGD_HOST = "0.0.0.0"
     body = json.dumps({"label": "x"})
     assert Client().post("/v1/api-keys", body, content_type="application/json").status_code == 401
-    client = Client()
-    client.force_login(User.objects.create_superuser("boss"))
+    client = client_of(User.objects.create_superuser("boss"))
     fields = {"label": "first", "scopes": sorted(ALL), "collections": ""}
     secret = client.post("/keys/?view=new", fields).context["secret"]
     assert Api(Client(), secret).get("/api-keys").json()["items"][0]["label"] == "first"

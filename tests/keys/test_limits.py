@@ -19,6 +19,7 @@ from ragd.store.store import execute, fetch_all
 from tests.api.conftest import Api
 from tests.keys.conftest import World
 from tests.simultaneous import call_together
+from tests.web.pages import client_of
 
 
 def still_minute() -> None:
@@ -75,8 +76,7 @@ def test_tokens_of_a_day_are_those_of_the_models_of_its_runs(world: World, key_o
 @pytest.mark.django_db
 def test_questions_on_pages_count_for_the_person(world: World, people: dict[str, User], settings: Any) -> None:
     settings.RAGD_REQUESTS_PER_MINUTE = 1
-    client = Client()
-    client.force_login(people["asker"])
+    client = client_of(people["asker"])
     form = {"query": "How tall is an oak?", "collection": "notes"}
     first = client.post("/chat/", form)
     still_minute()

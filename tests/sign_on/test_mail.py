@@ -27,7 +27,7 @@ from collections_app.models import AuditEvent
 from ragd_site.sign_on.views import send_password_reset
 from tests.fakes.smtp_server import SmtpServer, smtp_server
 from tests.sign_on.conftest import who
-from tests.web.pages import texts, wrong_fields
+from tests.web.pages import client_of, texts, wrong_fields
 
 __all__ = ["smtp_server"]
 
@@ -247,8 +247,7 @@ def test_the_test_message(smtp_server: SmtpServer, admin_client: Client, ada: Us
     unreached = admin_client.post(address, {"to": "x@example.org"})
     assert unreached.status_code == 502 and "RAGD_MAIL_HOST" in unreached.content.decode()
     assert len(smtp_server.messages) == 1
-    visitor = Client()
-    visitor.force_login(ada)
+    visitor = client_of(ada)
     assert visitor.get(address).status_code == visitor.post(address, {"to": "x@example.org"}).status_code == 403
 
 

@@ -24,6 +24,7 @@ from retrieval_app.models import QueryRun
 from tests.retrieval.corpus import make_collection_row
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
+from tests.web.pages import client_of
 
 RUN = UUID(int=1)
 NAMES = {"rag.pipeline", "rag.query", "embeddings", "rag.retrieve", "rag.rerank", "chat", "rag.evaluate"}
@@ -56,9 +57,7 @@ def key_client(**values: Any) -> Client:
 
 
 def user_client(name: str, *, is_staff: bool) -> Client:
-    client = Client()
-    client.force_login(User.objects.create_user(name, is_staff=is_staff, is_superuser=True))
-    return client
+    return client_of(User.objects.create_user(name, is_staff=is_staff, is_superuser=True))
 
 
 def test_the_api(trace_id: str, settings: Any) -> None:

@@ -16,6 +16,7 @@ from ragd_site.observability import tracing as site_telemetry
 from tests.retrieval.corpus import make_collection
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_candidates, make_query_spans
+from tests.web.pages import client_of
 
 HTMX = {"HX-Request": "true"}
 
@@ -30,8 +31,7 @@ def stored(span_table: None, recorder: Recorder) -> Any:
 
 @pytest.fixture
 def visitor(span_table: None, django_user_model: Any) -> Any:
-    client = Client()
-    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
+    client = client_of(django_user_model.objects.create_superuser("ada", password="lovelace"))
     yield client
     django_user_model.objects.all().delete()
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from django.test import Client
 
+from tests.web.pages import client_of
+
 if TYPE_CHECKING:  # this file is read before Django is set up
     from collections_app.models import Collection
     from retrieval_app.models import QueryRun
@@ -24,9 +26,7 @@ POLICY = {"target_tokens": 16, "overlap_tokens": 4}  # so that the short texts h
 @pytest.fixture
 def visitor(db: None, django_user_model: Any) -> Client:
     """Somebody who is logged in, a superuser."""
-    client = Client()
-    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
-    return client
+    return client_of(django_user_model.objects.create_superuser("ada", password="lovelace"))
 
 
 @pytest.fixture

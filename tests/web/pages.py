@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from django.test import Client
 from selectolax.lexbor import LexborHTMLParser
+
+
+def client_of(user: Any) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
 
 
 def tree(response: Any) -> LexborHTMLParser:

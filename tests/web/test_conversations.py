@@ -18,7 +18,7 @@ from evaluation_app.reviews.labels import give_feedback
 from retrieval_app.models import ChatThread, QueryRun
 from retrieval_app.plans.services import choose_plan
 from retrieval_app.search.query_pipeline import QueryRequest, search
-from tests.web.pages import texts, tree
+from tests.web.pages import client_of, texts, tree
 
 PAGE = "/activity/conversations/"
 NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
@@ -112,8 +112,7 @@ def shared() -> User:
 
 
 def test_a_reader_sees_the_runs_that_they_may_see_and_no_others(shared: User) -> None:
-    client = Client()
-    client.force_login(shared)
+    client = client_of(shared)
     page = client.get(PAGE)
     assert [each.questions for each in page.context["rows"]] == [1]
     assert "vault" not in page.content.decode()

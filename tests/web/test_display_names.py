@@ -16,7 +16,7 @@ from collections_app.collections.models import collection_choices
 from collections_app.collections.services import create_collection
 from collections_app.http.page_requests import collection_titles
 from collections_app.models import Chunk, Collection, Document, RoleGrant
-from tests.web.pages import attribute, has, texts, wrong_fields
+from tests.web.pages import attribute, client_of, has, texts, wrong_fields
 
 pytestmark = pytest.mark.django_db
 TITLE = "The <park> & its animals"
@@ -59,8 +59,7 @@ def test_titles_are_those_of_what_one_may_see(park: Collection, django_user_mode
     RoleGrant.objects.create(user=reader, collection_id=park.pk, role=Role.VIEWER)
     with using_access(access_of_user(reader)):
         assert collection_titles(RequestFactory().get("/")) == {"nature": TITLE}
-        client = Client()
-        client.force_login(reader)
+        client = client_of(reader)
         assert not has(client.get("/collection-switcher/"), f"a[href='/collections/{vault.name}/']")
         found = client.get("/go/", {"q": "Secret"}, headers={"HX-Request": "true", "HX-Target": "palette-results"})
         assert "vault" not in found.content.decode()

@@ -13,7 +13,7 @@ from django.template.loader import render_to_string
 from django.test import Client
 
 from retrieval_app.models import QueryRun
-from tests.web.pages import has, texts
+from tests.web.pages import client_of, has, texts
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
@@ -69,8 +69,7 @@ def test_a_run_that_one_may_not_see_is_as_little_there_as_one_that_never_was(
     nature = fill(documents=1)
     run = QueryRun.objects.create(kind="search", collection=nature, collection_name="nature", query="q", channel="page")
     eve = User.objects.create_user("eve")
-    stranger = Client()
-    stranger.force_login(eve)
+    stranger = client_of(eve)
     said = [texts(stranger.get(f"/runs/{pk}/"), ".page-error strong") for pk in (run.pk, NOBODY)]
     assert said == [[f"Query run {run.pk} is not there."], [f"Query run {NOBODY} is not there."]]
     assert visitor.get(f"/runs/{run.pk}/").status_code == 200

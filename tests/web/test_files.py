@@ -13,7 +13,7 @@ from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.models import Collection, RoleGrant
 from retrieval_app.models import QueryRun
-from tests.web.pages import attribute, has, texts
+from tests.web.pages import attribute, client_of, has, texts
 
 AT = "/chat/files/"
 PART = {"HX-Request": "true", "HX-Target": "chat-files"}
@@ -70,9 +70,7 @@ def reader(**roles: str) -> Client:
     user = User.objects.create_user("reader", password="x")
     for name, role in roles.items():
         RoleGrant.objects.create(user=user, collection_id=Collection.objects.get(name=name).pk, role=role)
-    client = Client()
-    client.force_login(user)
-    return client
+    return client_of(user)
 
 
 @pytest.mark.parametrize("role", ["viewer", "asker"])

@@ -14,7 +14,7 @@ from collections_app.documents.filters import FilterRow, filter_of_rows, read_fi
 from collections_app.models import RoleGrant
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput
-from tests.web.pages import attribute, has, texts, tree
+from tests.web.pages import attribute, client_of, has, texts, tree
 
 BUILDER = "/filter-builder/"
 
@@ -109,8 +109,7 @@ def test_who_may_not_see_a_collection_is_told_nothing_of_it(
     assert b"obsidian" in visitor.get(BUILDER, asked).content
     reader = django_user_model.objects.create_user("reader")
     RoleGrant.objects.create(user=reader, collection_id=nature.pk, role="viewer")
-    client = Client()
-    client.force_login(reader)
+    client = client_of(reader)
     page = client.get(BUILDER, asked)
     assert page.status_code == 200 and b"obsidian" not in page.content
     assert b"metadata.secret" not in client.get(BUILDER, asked | {"filter": ""}).content

@@ -16,7 +16,7 @@ from collections_app.jobs import operations
 from collections_app.models import Collection, ModelSetting, Operation, RoleGrant
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
-from tests.web.pages import attribute, has, texts
+from tests.web.pages import attribute, client_of, has, texts
 
 __all__ = ["openai_server"]
 QUESTION = "Which animal is the largest?"
@@ -25,9 +25,7 @@ STARTERS = ".starters button"
 
 @pytest.fixture
 def bob(db: None, django_user_model: type[User]) -> Client:
-    client = Client()
-    client.force_login(django_user_model.objects.create_user("bob"))
-    return client
+    return client_of(django_user_model.objects.create_user("bob"))
 
 
 def test_a_collection_offers_its_starter_questions_and_one_click_asks(

@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from collections_app.access.document_access import set_access
 from collections_app.documents.stored_documents import Folder, folders_of
 from collections_app.models import Collection, Document, RoleGrant
-from tests.web.pages import attribute, has, texts, tree
+from tests.web.pages import attribute, client_of, has, texts, tree
 
 pytestmark = pytest.mark.django_db
 LIST = "/collections/nature/"
@@ -107,8 +107,7 @@ def test_folders_of_documents_that_one_may_not_read_are_not_there(
     set_access(nature, ["z/5.md", "a/b/2.md"])
     reader = django_user_model.objects.create_user("reader")
     RoleGrant.objects.create(user=reader, collection_id=nature.pk, role="viewer")
-    client = Client()
-    client.force_login(reader)
+    client = client_of(reader)
     page = client.get(LIST)
     assert texts(page, ".folders ul .clip") == ["a", "a0", "Ä ö"]
     assert texts(page, ".folders ul .tally") == ["3", "1", "1"]

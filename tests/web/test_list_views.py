@@ -15,7 +15,7 @@ from collections_app.models import PersonalSetting
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
-from tests.web.pages import attribute, has, texts, tones, tree
+from tests.web.pages import attribute, client_of, has, texts, tones, tree
 
 pytestmark = pytest.mark.django_db
 CHANGE = "/list-view/"
@@ -67,8 +67,7 @@ def test_what_a_person_keeps_is_theirs_alone(django_user_model: Any, visitor: Cl
     with using_access(access_of_user(bob)):
         assert [each.value[0]["name"] for each in PersonalSetting.objects.all()] == ["of bob"]
     assert texts(visitor.get("/activity/"), ".view-list a") == ["of ada"]
-    client = Client()
-    client.force_login(bob)
+    client = client_of(bob)
     client.post(CHANGE, {"do": "delete", "list": "runs", "name": "of ada"})
     assert texts(visitor.get("/activity/"), ".view-list a") == ["of ada"]
 

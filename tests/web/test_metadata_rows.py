@@ -16,7 +16,7 @@ from collections_app.documents.edits import edit_document
 from collections_app.documents.services import get_document
 from collections_app.http.form_fields import EMPTY_ROWS, KINDS, MetadataField, Row, row_of, value_of
 from collections_app.models import Document, RoleGrant
-from tests.web.pages import attribute, has, texts, wrong_fields
+from tests.web.pages import attribute, client_of, has, texts, wrong_fields
 
 EDIT = "/collections/nature/documents/whales.md/?view=edit"
 VALUES: dict[str, Any] = {
@@ -128,7 +128,6 @@ def test_the_fields_that_the_collection_has_are_offered(
     assert offered(visitor, asked) == ["year", "the <b>"]
     reader = django_user_model.objects.create_user("reader")
     RoleGrant.objects.create(user=reader, collection_id=nature.pk, role="viewer")
-    client = Client()
-    client.force_login(reader)
+    client = client_of(reader)
     assert offered(client, asked) == ["year", "the <b>"]
     assert offered(client, asked.replace("nature", "attic")) == []

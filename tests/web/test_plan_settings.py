@@ -16,7 +16,7 @@ from evaluation_app.experiments.plan_grid import TITLES
 from evaluation_app.models import GoldenSet
 from retrieval_app.plans.forms import BY_NAME, GROUPS, PLAN_SETTINGS, PlaygroundForm
 from retrieval_app.runs.forms import AskForm
-from tests.web.pages import has
+from tests.web.pages import client_of, has
 
 pytestmark = pytest.mark.usefixtures("module_nature")
 PAGES = ("/chat/", "/collections/nature/playground/", "/evaluation/runs/?view=new&set=birds")
@@ -51,8 +51,7 @@ def test_the_expert_view_is_remembered_for_the_person(visitor: Client, django_us
     assert visitor.post("/list-view/", {"do": "expert", "open": "on"}).status_code == 204
     GoldenSet.objects.create(name="birds", collection_name="nature")
     assert all(has(visitor.get(page), f"{FOLD}[open]") for page in PAGES)
-    other = Client()
-    other.force_login(django_user_model.objects.create_superuser("bob", password="x"))
+    other = client_of(django_user_model.objects.create_superuser("bob", password="x"))
     assert not has(other.get(PAGES[0]), f"{FOLD}[open]")
     visitor.post("/list-view/", {"do": "expert", "open": ""})
     assert not PersonalSetting.objects.exists() and not has(visitor.get(PAGES[0]), f"{FOLD}[open]")

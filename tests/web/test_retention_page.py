@@ -27,7 +27,7 @@ from collections_app.models import AuditEvent, Collection, Operation, ServerSett
 from ragd_site.environment import ON_PAGES_ALONE, Environment
 from ragd_site.operations.settings_page import SUBJECTS
 from retrieval_app.models import QueryRun
-from tests.web.pages import texts, tree, wrong_fields
+from tests.web.pages import client_of, texts, tree, wrong_fields
 
 SERVER = "/settings/server/"
 PAGE, PERIOD = f"{SERVER}?view=retention", f"{SERVER}?view=period&period="
@@ -107,8 +107,7 @@ def test_what_the_environment_states_is_not_set_here(admin_client: Client) -> No
 
 
 def test_it_is_for_administrators_of_all_collections(notes: Collection) -> None:
-    visitor = Client()
-    visitor.force_login(User.objects.create_user("eve"))
+    visitor = client_of(User.objects.create_user("eve"))
     for address in (PAGE, f"{PERIOD}runs_days", SERVER):
         assert visitor.get(address).status_code == 403
     assert visitor.post(f"{PERIOD}runs_days", {"value": "1"}).status_code == 403

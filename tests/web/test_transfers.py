@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 
 from tests.api.conftest import committed
-from tests.web.pages import has, text
+from tests.web.pages import client_of, has, text
 
 __all__ = ["committed"]
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:  # this file is read before Django is set up
 
 @pytest.fixture
 def ada(committed: None, django_user_model: Any) -> Client:
-    client = Client()
-    client.force_login(django_user_model.objects.create_superuser("ada", password="lovelace"))
-    return client
+    return client_of(django_user_model.objects.create_superuser("ada", password="lovelace"))
 
 
 def export(client: Client, name: str = "nature") -> bytes:

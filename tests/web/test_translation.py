@@ -5,6 +5,7 @@ from __future__ import annotations
 import gettext
 import re
 from collections import Counter
+from html import unescape
 from pathlib import Path
 
 import polib
@@ -20,12 +21,11 @@ from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
 from collections_app.domain.formats import language_name
 from evaluation_app.measures.catalogue import find
-from evaluation_app.measures.modes import TITLES, find_mode, stored_table
+from evaluation_app.measures.modes import find_mode
 from evaluation_app.telemetry.overview.figures import period_until
-from ragd_site.environment import Environment
-from ragd_site.operations.settings_page import SUBJECTS
-from tests.web.pages import tree
+from tests.web.pages import text_of, tree
 from tests.web.template_texts import template_texts
+from tools.messages import list_data_texts
 
 TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
 CATALOGUE = Path(settings.LOCALE_PATHS[0]) / "de" / "LC_MESSAGES"
@@ -118,12 +118,10 @@ def test_a_browser_that_prefers_german_gets_it_and_the_api_stays_english(client:
 
 
 def test_what_python_lists_call_things_is_in_the_language_of_the_page(german: dict[str, str]) -> None:
-    assert {item.english_title for mode in stored_table().modes.values() for item in (mode, *mode.fixes)} == set(TITLES)
+    assert list_data_texts() <= german.keys()
     with translation.override("de"):
         assert find("recall@10").title == f"{german['Recall']}@10 ({german['documents']})"
         assert find("completeness").title == german["Completeness"] != "Completeness"
-        described = {Environment.model_fields[name].description for page in SUBJECTS.values() for name in page.names}
-        assert described <= german.keys()
         assert find_mode("retrieval_miss").title == german["Retrieval miss"] != "Retrieval miss"
         assert (language_name("de"), language_name("")) == ("Deutsch", german["unknown"])
         assert period_until("1h").words == german["Last hour"]
@@ -140,6 +138,16 @@ def test_numbers_follow_the_language_and_markup_does_not() -> None:
         assert template.render(values) == "1,234,567 $0.25 1.50 s <rect width='0.5'/>"
     with translation.override("de"):
         assert template.render(values) == "1.234.567 $0,25 1,50 s <rect width='0.5'/>"
+
+
+@pytest.mark.fault("UX-F39")
+@pytest.mark.parametrize("path", ["/operations/?view=field-coverage", "/evaluation/board/?view=modes"])
+def test_pages_of_tables_show_no_english_text_of_them(visitor: Client, german: dict[str, str], path: str) -> None:
+    sentences = {text for text in list_data_texts() if len(text.split()) > 2 and german[text] != text}
+    english = text_of(visitor.get(path))
+    visitor.cookies[settings.LANGUAGE_COOKIE_NAME] = "de"
+    page = unescape(text_of(visitor.get(path)))
+    assert {text for text in sentences if text in page} == set() != {text for text in sentences if text in english}
 
 
 @pytest.mark.fault("UX-F7")

@@ -18,6 +18,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection
 from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
 
 from collections_app.domain.rows import read_statements
 from collections_app.models import Report
@@ -57,7 +58,8 @@ def control_of(framework: str, number: str) -> Control:
     """The control that a table row names; one that is not known has its number for a title and no meaning."""
     if framework == COSAI and number in COSAI_CLASSES:
         class_name, attribute = COSAI_CLASSES[number]
-        return Control(framework, number, class_name, f"Recorded as {attribute}.")
+        meaning = gettext("Recorded as %(attribute)s.") % {"attribute": attribute}
+        return Control(framework, number, class_name, meaning)
     title, meaning = KNOWN.get(framework, {}).get(number, (number, ""))
     return Control(framework, number, title, meaning)
 
@@ -307,11 +309,14 @@ ADVICE: Mapping[str, Mapping[str, Advice]] = {
     table: {name: (reason, deed) for name, (reason, deed) in rows.items()}
     for table, rows in tomllib.loads(Path(__file__).with_name("advice.toml").read_text(encoding="utf-8")).items()
 }
-NOTHING: Advice = ("Nothing was searched or asked in this range.", "Choose a longer range.")
-OPTIONAL: Advice = ("It is optional, and no call stated or reported it.", "Nothing to do, unless a policy asks for it.")
+NOTHING: Advice = (gettext_noop("Nothing was searched or asked in this range."), gettext_noop("Choose a longer range."))
+OPTIONAL: Advice = (
+    gettext_noop("It is optional, and no call stated or reported it."),
+    gettext_noop("Nothing to do, unless a policy asks for it."),
+)
 NOT_EVERYWHERE: Advice = (
-    "It should be on these spans, and is not.",
-    "Open one of them, or let ragd check spans name each violation. Spans of older versions may lack it.",
+    gettext_noop("It should be on these spans, and is not."),
+    gettext_noop("Open one of them, or let ragd check spans name each violation. Spans of older versions may lack it."),
 )
 LOOKED_AT = 1000  # spans per type that the page looks at, the newest, unless it is asked for all
 COMPLETE, PARTLY, MISSING, IDLE = "complete", "partly", "missing", "idle"
