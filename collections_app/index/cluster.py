@@ -161,10 +161,6 @@ class ClusterState:
     def leftovers(self) -> int:
         return sum(node.leftovers or 0 for node in self.nodes)
 
-    @property
-    def is_well(self) -> bool:
-        return not self.away and not self.leftovers
-
     def address_of(self, group: int) -> str:
         return next((node.address for node in self.nodes if node.group == group), "")
 

@@ -363,7 +363,7 @@ def score_bar(value: float | None, text: str = "") -> SafeString:
 def sparkline(values: Sequence[float | None], label: str) -> SafeString:
     """A line over equal steps of time, oldest first; missing values are left out. "" where there is nothing to draw."""
     known = [(index, value) for index, value in enumerate(values) if value is not None]
-    if len(known) < 2 or not any(value for _, value in known):
+    if len(known) < 3 or not any(value for _, value in known):
         return SafeString("")
     low, high = min(0.0, *(value for _, value in known)), max(value for _, value in known)
     reach = (high - low) or 1.0

@@ -18,7 +18,6 @@ from collections_app.index.services import (
     list_index_versions,
     start_index_version,
 )
-from collections_app.jobs.dispatch import run_job
 from collections_app.models import AuditEvent, Collection, IndexVersion
 from evaluation_app.curation import gate as gates
 from evaluation_app.curation.gate import find_gate, remove_gate, set_gate
@@ -27,6 +26,7 @@ from evaluation_app.transfer_parts import GATES
 from ragd.errors import InvalidInput
 from ragd.store.store import execute
 from tests.collections.conftest import committed, embeddings, notes, openai_server
+from tests.collections.test_index_versions import reload, run, states
 from tests.evaluation.made_runs import make_set
 from tests.exports import export_to_file
 
@@ -47,18 +47,6 @@ def golden(notes: Collection) -> GoldenSet:
     for name, text in TEXTS.items():
         ingest_text(notes, name, text)
     return make_set("basics", notes.name, QUESTIONS)
-
-
-def run(index_version: IndexVersion) -> str | None:
-    return run_job(index_version.jobs.newest()[0].pk)
-
-
-def reload(row: Any) -> Any:
-    return type(row).objects.get(pk=row.pk)
-
-
-def states(collection: Collection) -> dict[int, str]:
-    return {each.number: each.state for each in list_index_versions(reload(collection))}
 
 
 @pytest.fixture

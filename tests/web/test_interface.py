@@ -61,9 +61,9 @@ def test_a_sparkline_needs_something_to_draw() -> None:
     assert interface.sparkline([], "x") == ""
     assert interface.sparkline([1], "x") == ""
     assert interface.sparkline([0, 0, 0], "x") == ""
-    assert interface.sparkline([None, 3, None], "x") == ""
+    assert interface.sparkline([2, None, 3], "x") == ""  # two points are no course
     assert "M0.0,26.0L48.0,14.0L96.0,2.0" in interface.sparkline([0, 1, 2], "x")
-    assert "M0.0," in interface.sparkline([1, None, 2], "x")
+    assert "M0.0," in interface.sparkline([1, None, 2, 3], "x")
 
 
 def test_a_score_bar_stays_within_its_bounds() -> None:
