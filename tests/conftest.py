@@ -48,6 +48,7 @@ STARTED_HERE = False
 # What judges the machine rather than a change, or reads everything there is: `make test-slow`.
 SLOW = (
     "tests/backup/", "tests/browser/", "tests/cluster/", "tests/faults/", "tests/access/test_word_oracle.py",
+    "tests/access/test_pages.py::test_every_page_of_the_own_collection[asker]",
     "tests/access/test_pages.py::test_every_page_of_the_own_collection[curator]",
     "tests/access/test_pages.py::test_every_page_of_the_own_collection[evaluator]",
     "tests/access/test_pages.py::test_every_page_of_the_own_collection[viewer]",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from copy import deepcopy
 from datetime import timedelta
 from typing import Any
 
@@ -34,8 +35,8 @@ pytestmark = pytest.mark.django_db
 SECRET = "obsidianite"
 
 
-@pytest.fixture
-def people() -> dict[str, User]:
+@pytest.fixture(scope="module")
+def people_of_module(module_db: None) -> dict[str, User]:
     """ada and bob may ask in nature; only ada in vault; root is an administrator of all."""
     found = {name: User.objects.create_user(name) for name in ("ada", "bob")}
     found["root"] = User.objects.create_superuser("root")
@@ -46,6 +47,11 @@ def people() -> dict[str, User]:
         for user in grants:
             RoleGrant.objects.create(user=user, collection_id=collection.pk, role=Role.ASKER)
     return found
+
+
+@pytest.fixture
+def people(people_of_module: dict[str, User], db: None) -> dict[str, User]:
+    return deepcopy(people_of_module)
 
 
 @pytest.fixture

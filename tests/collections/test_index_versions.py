@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from copy import copy
 from datetime import timedelta
 from typing import Any
 
@@ -104,12 +105,17 @@ def check_whole(collection: Collection) -> None:
     assert fetch_all(connection, sql, {"id": collection.pk}) == [(state.length_total,)]
 
 
-@pytest.fixture
-def filled(notes: Collection) -> Collection:
+@pytest.fixture(scope="module")
+def filled_of_module(notes_of_module: Collection) -> Collection:
     for name in ("a", "b", "c"):
-        ingest_text(notes, name, LONG, title=name.upper(), tags=[name])
-    change_state(notes, ["c"], "disabled")
-    return notes
+        ingest_text(notes_of_module, name, LONG, title=name.upper(), tags=[name])
+    change_state(notes_of_module, ["c"], "disabled")
+    return notes_of_module
+
+
+@pytest.fixture
+def filled(filled_of_module: Collection, db: None) -> Collection:
+    return copy(filled_of_module)
 
 
 def test_another_model_and_policy_are_built_beside_and_swapped_in(filled: Collection, embeddings: OpenAIServer) -> None:

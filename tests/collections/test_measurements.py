@@ -14,7 +14,6 @@ from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.access.api_keys import NewKey, create_key
 from collections_app.documents.services import ingest_text
 from collections_app.index import measurements
 from collections_app.index.measurements import (
@@ -37,6 +36,7 @@ from ragd.types import Chunk, RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import build_plan, save_plan
 from tests.refusals import refuses
+from tests.retrieval.corpus import bearer
 
 CHUNKS = CHUNKS_MIN + 2
 THINGS = ("river", "stone", "bread", "garden", "music", "winter", "tower", "horse")
@@ -124,7 +124,7 @@ def test_weights_change_by_an_event_and_are_shown_and_give_the_librarys_bytes(fi
     def search() -> Any:
         body = {"query": "Who saw the river8 move?", "k": 5}
         address = f"/v1/collections/{filled.name}/search"
-        return Client().post(address, body, headers=bearer("read"), content_type="application/json").json()
+        return Client().post(address, body, headers=bearer(scope="read"), content_type="application/json").json()
 
     events = AuditEvent.objects.filter(action="collection.measure_weights")
     before = search()
@@ -188,26 +188,18 @@ def test_the_page_the_api_and_the_command_show_and_measure(
     assert admin_client.post(f"/collections/{filled.name}/measure/").status_code == 302
     assert "running" in admin_client.get(page).content.decode()
     (job,) = IngestJob.objects.active()
-    started = start_through_api(filled, "write")
+    address = f"/v1/collections/{filled.name}/measurements"
+    started = Client().post(address, headers=bearer(scope="write"), content_type="application/json")
     assert (started.status_code, started.json()["job_id"]) == (202, str(job.pk))
     assert run_job(job.pk) == "succeeded"
     used = measurements_of(filled)
     html = admin_client.get(page).content.decode()
     assert f'<td class="num">{used.used["vector"]:g}</td>' in html
-    item = Client().get(f"/v1/collections/{filled.name}/index-versions/1", headers=bearer("read")).json()
+    item = Client().get(f"/v1/collections/{filled.name}/index-versions/1", headers=bearer(scope="read")).json()
     assert item["list_weights"] == used.used
     assert item["measurements"]["chunks"] == CHUNKS
     call_command("ragd", "index", "measure", filled.name, "--json")
     assert json.loads(capsys.readouterr().out)["weights"]["lexical"] == 1
-
-
-def bearer(scope: str, collections: tuple[str, ...] = ()) -> dict[str, str]:
-    return {"Authorization": f"Bearer {create_key(NewKey('tests', scope=scope, collections=collections))[1]}"}
-
-
-def start_through_api(collection: Collection, scope: str, collections: tuple[str, ...] = ()) -> Any:
-    address = f"/v1/collections/{collection.name}/measurements"
-    return Client().post(address, headers=bearer(scope, collections), content_type="application/json")
 
 
 @pytest.fixture

@@ -185,10 +185,14 @@ def test_an_import_yields_the_same_retrieval(full: Collection, tmp_path: Path, e
     assert (version.version, version.reason, version.digest) == (3, "made", question.golden_set.digest)
 
 
-def test_a_collection_goes_on_after_its_import(full: Collection, tmp_path: Path) -> None:
+def test_nobody_sees_an_import_before_it_is_complete_and_the_collection_goes_on_after_it(
+    full: Collection, tmp_path: Path
+) -> None:
     export_to_file(full, tmp_path / "full.zip")
-    import_collection(tmp_path / "full.zip", name="copy")
-    copy = get_collection("copy")
+    copies, seen = Collection.objects.live().filter(name="copy"), list[bool]()
+    import_collection(tmp_path / "full.zip", name="copy", on_progress=lambda *_: seen.append(copies.exists()))
+    assert len(seen) > 3 and not any(seen)
+    copy = copies.get()
     outcome = ingest_text(copy, "new.md", "A new text of whales.", title="New")
     assert outcome.revision == 1
     assert ingest_text(copy, "notes/01.md", text_of(1), title="Note 1", tags=["odd"], metadata={
@@ -390,18 +394,6 @@ def test_what_is_no_export_is_refused_and_a_bomb_is_not_unpacked(
         import_collection(io.BytesIO(whole), name="copy")
     assert refused.value.status == 413
     assert nothing_left()
-
-
-def test_nobody_sees_an_import_before_it_is_complete(full: Collection, tmp_path: Path) -> None:
-    export_to_file(full, tmp_path / "full.zip")
-    seen: list[bool] = []
-    import_collection(
-        tmp_path / "full.zip",
-        name="copy",
-        on_progress=lambda *_: seen.append(Collection.objects.live().filter(name="copy").exists()),
-    )
-    assert len(seen) > 3 and not any(seen)
-    assert Collection.objects.live().filter(name="copy").exists()
 
 
 class Killed(BaseException):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import timedelta
 from itertools import product
 from typing import Any
@@ -38,19 +39,19 @@ from ragd.store.tables import scratch_schema
 from ragd.types import RetrievePlan
 from retrieval_app.plans.services import build_plan, save_plan
 from tests.builders import make_chunks
-from tests.collections.conftest import embeddings, openai_server
+from tests.collections.conftest import embeddings, notes_of_module, openai_server
 from tests.evaluation.made_runs import make_set
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer
 
-__all__ = ["embeddings", "openai_server"]
+__all__ = ["embeddings", "notes_of_module", "openai_server"]
 
 GOOD = {"embed_model": "text-embedding-3-small", "embed_dims": 64}
 SUBJECTS = ["heron", "otter", "beaver", "kestrel", "badger", "salmon", "lynx", "marten", "plover", "adder"]
 
 
-@pytest.fixture
-def poor(db: None, embeddings: OpenAIServer) -> Collection:
+@pytest.fixture(scope="module")
+def poor_of_module(notes_of_module: Collection) -> Collection:
     """Ten documents under vectors of two dimensions, without keyword search."""
     collection = create_collection(name="animals", embed_dims=2, hybrid_enabled=False)
     for number, name in enumerate(SUBJECTS):
@@ -60,10 +61,20 @@ def poor(db: None, embeddings: OpenAIServer) -> Collection:
     return collection
 
 
-@pytest.fixture
-def asked(poor: Collection) -> GoldenSet:
+@pytest.fixture(scope="module")
+def asked_of_module(poor_of_module: Collection) -> GoldenSet:
     questions = {f"Where lives the {name} mill": name for name in SUBJECTS}
-    return make_set("animals", poor.name, questions | {"Who is gone?": "gone"})
+    return make_set("animals", poor_of_module.name, questions | {"Who is gone?": "gone"})
+
+
+@pytest.fixture
+def poor(poor_of_module: Collection, db: None) -> Collection:
+    return copy(poor_of_module)
+
+
+@pytest.fixture
+def asked(asked_of_module: GoldenSet, db: None) -> GoldenSet:
+    return copy(asked_of_module)
 
 
 def finish(experiment: Experiment) -> Experiment:
@@ -109,7 +120,7 @@ def test_an_index_of_half_precision_is_measured_as_smaller(poor: Collection) -> 
 
 def test_a_trial_ranks_as_the_collection_does_after_the_switch(db: None, embeddings: OpenAIServer) -> None:
     """Its chunks, its measured weights and its ranking, where the sample is all there is."""
-    collection = create_collection(name="animals", embed_dims=64)
+    collection = create_collection(name="river", embed_dims=64)
     for number, (place, name) in enumerate(product(("mill", "weir", "pond", "ford"), SUBJECTS)):
         text = f"The {name} lives by the old {place}. It was seen {number} times near river {number % 7} at dawn."
         ingest_text(collection, f"{name}-{place}", text)
@@ -118,7 +129,7 @@ def test_a_trial_ranks_as_the_collection_does_after_the_switch(db: None, embeddi
     edit_chunk(collection, "edited", 0, content="A crane flies over the mill.")
     index(make_chunks("textless", "A stork stands on the roof."), open_store(collection))
     questions = {f"Which mill has a {name}?": f"{name}-mill" for name in SUBJECTS}
-    golden = make_set("animals", collection.name, questions | {"Which mill has a crane?": "edited"})
+    golden = make_set("river", collection.name, questions | {"Which mill has a crane?": "edited"})
     done = finish(start_models(collection, [GOOD | {"embed_dims": 2}], golden_set=golden, k=3))
     assert (progress_of(done).state, done.settings["mode"], len(done.doc_ids)) == ("succeeded", "hybrid", 43)
     own, poor = trials_of(done).values()
