@@ -30,24 +30,13 @@ def cut(text: str) -> list[str]:
     return [text[start:end] for start, end in split_sentences(text)]
 
 
-@pytest.mark.parametrize("sentences", CASES["spaced"], ids=lambda case: case[0][:30])
-def test_golden_spaced(sentences: list[str]) -> None:
-    assert cut(" ".join(sentences)) == sentences
+# list items and rows of tables need no blank line
+JOINED = {" ": CASES["spaced"], "": CASES["unspaced"], "\n\n": BY_LINES, "\n": BY_LINES[1:4]}
 
 
-@pytest.mark.parametrize("sentences", CASES["unspaced"], ids=lambda case: case[0])
-def test_golden_without_spaces(sentences: list[str]) -> None:
-    assert cut("".join(sentences)) == sentences
-
-
-@pytest.mark.parametrize("lines", BY_LINES, ids=lambda case: case[0])
-def test_golden_lines(lines: list[str]) -> None:
-    assert cut("\n\n".join(lines)) == lines
-
-
-@pytest.mark.parametrize("lines", BY_LINES[1:4], ids=lambda case: case[0])
-def test_list_items_and_table_rows_need_no_blank_line(lines: list[str]) -> None:
-    assert cut("\n".join(lines)) == lines
+@pytest.mark.parametrize(("between", "sentences"), [(key, case) for key, cases in JOINED.items() for case in cases])
+def test_golden_sentences(between: str, sentences: list[str]) -> None:
+    assert cut(between.join(sentences)) == sentences
 
 
 @pytest.mark.parametrize("text", ["", " ", "\n\n\t"])
