@@ -26,6 +26,7 @@ import numpy as np
 import psycopg
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
+import benchmarks.without_database  # noqa: F401
 import ragd
 from benchmarks import multilingual
 from benchmarks.bench_peers import running_database

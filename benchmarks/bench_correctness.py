@@ -18,34 +18,26 @@ judge judges, whose questions expect documents alone. Intervals are 95 %, by res
 from __future__ import annotations
 
 import argparse
-import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import django
 import numpy as np
 
-os.environ.setdefault("DATABASE_URL", "postgresql://nobody@127.0.0.1:1/none")  # nothing is read from one
-os.environ.setdefault("RAGD_SECRET_KEY", "benchmark")
-django.setup()
-
-from benchmarks.correctness_rows import KINDS, KnownAnswer, known_answers  # noqa: E402
-from benchmarks.written_answers import PARTS, UNTUNED, read_answers  # noqa: E402
-from evaluation_app.golden.questions import Golden  # noqa: E402
-from evaluation_app.judges.protocol import Case, is_refusal  # noqa: E402
-from evaluation_app.measures.modes import failures  # noqa: E402
-from evaluation_app.measures.scores import Score, scored  # noqa: E402
-from evaluation_app.measures.statistics import auroc  # noqa: E402
-from evaluation_app.scoring.contributions import sentences_of  # noqa: E402
-from evaluation_app.scoring.correctness import measure_correctness  # noqa: E402
-from evaluation_app.scoring.modes import find_modes  # noqa: E402
-from evaluation_app.scoring.scorer import stated_share  # noqa: E402
-from ragd.models.embedding import (  # noqa: E402
-    CachingEmbedder,
-    LocalEmbedder,
-)
+import benchmarks.without_database  # noqa: F401
+from benchmarks.correctness_rows import KINDS, KnownAnswer, known_answers
+from benchmarks.written_answers import PARTS, UNTUNED, read_answers
+from evaluation_app.golden.questions import Golden
+from evaluation_app.judges.protocol import Case, is_refusal
+from evaluation_app.measures.modes import failures
+from evaluation_app.measures.scores import Score, scored
+from evaluation_app.measures.statistics import auroc
+from evaluation_app.scoring.contributions import sentences_of
+from evaluation_app.scoring.correctness import measure_correctness
+from evaluation_app.scoring.modes import find_modes
+from evaluation_app.scoring.scorer import stated_share
+from ragd.models.embedding import CachingEmbedder, LocalEmbedder
 
 CASES = 20
 RESAMPLES = 1000

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+import benchmarks.without_database  # noqa: F401
 from benchmarks.judge_edits import MeasuredEdit, measure_edits
 from benchmarks.judge_rows import LabelledRow, load_rows
 from evaluation_app.judges.feature_model import (

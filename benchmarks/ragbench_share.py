@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+import benchmarks.without_database  # noqa: F401
 from benchmarks.ragbench import SETS, read_rows
 from evaluation_app.runs.summaries import STEPS, TABLE
 from tests.evaluation.ragbench_rows import PUBLISHED
