@@ -29,14 +29,13 @@ from ragd.types import Candidate
 MODEL: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("quoting.toml").read_text(encoding="utf-8"))
 ORDER = ("words", "known_words", "around", "passage", "rank", "kind", "length", "new_words", "relative", "aligned",
          "hardest")  # fmt: skip
-CERTAINTY = ("passage", "best_passage", "absent", "score", "margin", "lead", "kind", "has_kind", "names", "has_names",
-             "length", "ahead", "words", "rarest", "aligned", "hardest", "passage_aligned",
-             "passage_hardest")  # fmt: skip
+CERTAINTY = ("passage", "best_passage", "absent", "score", "lead", "lacks_kind", "has_kind", "names", "has_names",
+             "length", "words", "rarest", "rank", "new_words", "aligned", "hardest", "passage_aligned",
+             "passage_hardest", "passage_least")  # fmt: skip
 PREFIX = 5  # letters that two forms of a longer word share
 FORM_SHARE = 0.8  # what another form of a word counts
 VALUE_CERTAINTY = 0.5  # of "The door code is 4711."
 HARDEST_SHARE = 3  # of a question's tokens: the third that a text matches least
-PASSAGES_AHEAD = 3
 HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the first
 OTHER_KEY = 20.0  # more than any two scores differ by
 
@@ -270,22 +269,21 @@ class Weighing:
         """CERTAINTY, of the sentence with the highest score."""
         scores, question = self.scores(), self.question
         best = int(np.argmax(scores))
-        place = self.places[best]
-        passages = np.sort(self._by_passage)[::-1]
-        others = [scores[index] for index, other in enumerate(self.places) if other.source != place.source]
+        source = self.places[best].source
+        beside = [index for index, other in enumerate(self.places) if other.source == source]
         rarest = np.argsort(-self._rarity, kind="stable")[: max(1, len(self._rarity) // 3)]
-        near = [tokens for index, tokens in self.tokens.items() if self.places[index].source == place.source]
+        near = np.array([self.tokens[index] for index in beside if index in self.tokens])
+        tokens = near.max(axis=0) if near.size else np.zeros(0)
         return np.array(
             (
-                self._by_passage[place.source], passages[0], self._absent, scores[best],
-                min(3.0, scores[best] - max(others)) if others else 1.0,
-                1 / float(np.exp(scores - scores[best]).sum()), self.order[best, ORDER.index("kind")],
-                bool(question.kind), self._named(self.sources[place.source].text),
-                bool(question.names),
-                math.log(1 + len(question.words)),
-                passages[0] - passages[min(PASSAGES_AHEAD, len(passages) - 1)], self.order[:, 0].max(),
-                float(self._passages[place.source, rarest].mean()) if question.words else 0.0,
-                *self.order[best, -2:], *(_alignment(np.max(near, axis=0)) if near else (0.0, 0.0)),
+                self._by_passage[source], self._by_passage.max(), self._absent, scores[best],
+                1 / float(np.exp(scores - scores[best]).sum()),
+                bool(question.kind) and not self.order[beside, ORDER.index("kind")].any(),
+                bool(question.kind), self._named(self.sources[source].text), bool(question.names),
+                math.log(1 + len(question.words)), self.order[:, 0].max(),
+                float(self._passages[source, rarest].mean()) if question.words else 0.0,
+                self.order[best, ORDER.index("rank")], self.order[best, ORDER.index("new_words")],
+                *self.order[best, -2:], *_alignment(tokens), tokens.min(initial=1.0) if near.size else 0.0,
             ),
             dtype=float,
         )  # fmt: skip
