@@ -38,7 +38,7 @@ CEILINGS = {
     "product lines": 140_331, "product files": 620, "models": 68, "page routes": 105,
     "pages with an address of their own": 55, "API operations": 125,
     "settings": 80, "own middlewares": 6, "functions with 8 or more parameters": 8, "migrations": 8,
-    "lines of tests": 80_125, "lines of benchmarks": 6_450, "pages of docs": 45, "words of docs": 54_700,
+    "lines of tests": 80_124, "lines of benchmarks": 6_450, "pages of docs": 45, "words of docs": 54_700,
     "participles as names": 3_664,
 }  # fmt: skip
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "selectors", "signals", "repositories"}

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from django import template
 from django.utils.translation import gettext
 
 from collections_app.domain import formats
+from collections_app.templatetags.interface import localized
 from evaluation_app.models import Alert, AlertRule
 from evaluation_app.telemetry.alerts.rules import KINDS, Kind
 
 register = template.Library()
 
 BANNER_MAX = 3
+WRITERS: dict[str, Callable[[float], str]] = {
+    "share": lambda value: f"{100 * value:.3g} %",
+    "ms": formats.duration,
+    "s": lambda value: formats.span(int(value)),
+    "usd": formats.dollars,
+}
 
 
 @register.filter
@@ -23,28 +31,20 @@ def alert_kind(rule: AlertRule) -> Kind | None:
 
 
 @register.filter
+@localized
 def alert_value(value: float | None, unit: str) -> str:
     """The value with its unit; an en dash for None."""
     if value is None:
         return "–"
-    if unit == "share":
-        return f"{100 * value:.3g} %"
-    if unit == "ms":
-        return formats.duration(value)
-    if unit == "s":
-        return formats.span(int(value))
-    if unit == "usd":
-        return formats.dollars(value)
-    return f"{value:g}"
+    return WRITERS.get(unit, "{:g}".format)(value)
 
 
 @register.filter
 def rule_condition(rule: AlertRule) -> str:
     """ "above 5 % for 5 min"."""
     kind = KINDS[rule.kind]
-    limit = alert_value(rule.threshold, kind.unit)
     words = gettext("below %(limit)s") if kind.below else gettext("above %(limit)s")
-    condition = words % {"limit": limit}
+    condition = words % {"limit": alert_value(rule.threshold, kind.unit)}
     if not rule.for_minutes:
         return condition
     return gettext("%(condition)s for %(minutes)s min") % {"condition": condition, "minutes": rule.for_minutes}

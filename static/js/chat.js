@@ -57,6 +57,7 @@
     for await (const [name, data] of eventsOf(response)) {
       if (name === "search_results") {
         Object.assign(place, { href: data.href, stop: data.stop });
+        find("[data-stage]", form).textContent = "";
         growing = begin(chat, form, data.html, submitter);
         growing.forEach((box, column) => box.replaceChildren(...parseNodes(early[column] ?? "")));
         findAll("#add-files [name=thread]").forEach((field) => { field.value = data.href.split("/")[2]; }); // dropped from now on

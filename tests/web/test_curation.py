@@ -14,16 +14,13 @@ from collections_app.documents.edits import edit_document
 from collections_app.documents.services import get_document, ingest_text
 from collections_app.models import Document, DocumentRevision
 from tests.web.pages import attribute, has, text, tones
+from tests.web.test_documents import listed
 
 pytestmark = pytest.mark.usefixtures("module_nature", "bound")
 
 TABLE = "/collections/nature/"
 CHANGE = "/collections/nature/?view=change"
 WHALES = "whales.md"
-
-
-def listed(html: str) -> list[str]:
-    return re.findall(r'name="doc_id" value="([^"]+)" data-select', html)
 
 
 def hidden(html: str) -> dict[str, list[str]]:

@@ -50,7 +50,9 @@ def test_the_cards_are_there_again_after_a_reload(visitor: Client) -> None:
     assert len(texts(page, "#chat-jobs li")) == 1
     assert attribute(page, "#collections-menu [name=collection][checked]", "value") == mine(User.objects.get()).name
     cards = visitor.get(answer["Location"], headers={"HX-Request": "true", "HX-Target": "chat-jobs"})
-    assert len(texts(cards, "#chat-jobs li")) == 1 and not has(cards, "#composer")
+    assert len(texts(cards, "#chat-jobs li")) == 1 and not has(cards, "#composer, #starters")
+    cards = visitor.get(f"{answer['Location']}&begins=1", headers={"HX-Request": "true", "HX-Target": "chat-jobs"})
+    assert has(cards, "#starters")  # which the page has as long as no question was asked
 
 
 def test_a_chosen_collection_takes_the_files_where_one_may_write(visitor: Client) -> None:

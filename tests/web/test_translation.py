@@ -131,9 +131,9 @@ def test_what_python_lists_call_things_is_in_the_language_of_the_page(german: di
 
 def test_numbers_follow_the_language_and_markup_does_not() -> None:
     template = engines["django"].from_string(
-        "{% load interface %}{{ value|number }} {{ cost|dollars }} {{ ms|duration }} <rect width='{{ share }}'/>"
+        "{% load interface alerts %}{{ n|number }} {{ usd|dollars }} {{ ms|alert_value:'ms' }} <rect width='{{ x }}'/>"
     )
-    values = {"value": 1234567, "cost": 0.25, "ms": 1500.0, "share": 0.5}
+    values = {"n": 1234567, "usd": 0.25, "ms": 1500.0, "x": 0.5}
     with translation.override("en"):
         assert template.render(values) == "1,234,567 $0.25 1.50 s <rect width='0.5'/>"
     with translation.override("de"):
