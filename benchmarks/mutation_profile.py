@@ -3,7 +3,7 @@
 Which example kills a mutant does not matter, and to look for the smallest would take longer than all the tests. The
 tests that were fastest without a mutant come first: most mutants get no further. A test that takes five times the
 processor time that it took without one, and a second more, ends the process by SIGPROF. Processes of mutants are forks
-of the one that ran without any, and know its times.
+of the one that ran without any, and know its times. What asks a database is left out.
 """
 
 from __future__ import annotations
@@ -44,4 +44,5 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items[:] = [item for item in items if "db" not in item.fixturenames]  # type: ignore[attr-defined]
     items.sort(key=lambda item: SECONDS.get(item.nodeid, 0.0))

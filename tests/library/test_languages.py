@@ -29,7 +29,7 @@ from ragd.text.languages import (
     split_runs,
 )
 from ragd.text.tokens import word_terms
-from ragd.text.windows import Words, count_words
+from ragd.text.windows import count_words
 from ragd.types import Chunk, ChunkPolicy, RetrievePlan
 
 TEXTS = {
@@ -51,9 +51,6 @@ LONG_GERMAN = " ".join(f"Am Tag {day} liegt der Schlüssel unter der Matte, und 
 NUMBERS = count()
 VECTOR = (1.0, 0.0, 0.0)
 PLAN = RetrievePlan(mode="lexical", k=20)
-SPACED = st.text(alphabet="ab cdéü.\n你日ก", max_size=400).filter(
-    lambda text: all(len(part) <= 12 for part in text.split())
-)
 
 
 def make_chunk(doc_id: str, **values: Any) -> Chunk:
@@ -263,15 +260,6 @@ def test_pairs_of_runs() -> None:
 def test_the_language_of_a_text(text: str, language: str) -> None:
     assert detect_language(text) == language
     assert configuration_of(language) in ALL_CONFIGURATIONS
-
-
-@settings(max_examples=25, deadline=None)
-@given(SPACED)
-def test_words_of_a_text_with_spaces_are_those_between_them(text: str) -> None:
-    stripped = text.strip()
-    assert count_words(text) == len(text.split())
-    if stripped:
-        assert Words(stripped, short_too=True).count(0, len(stripped)) == len(stripped.split())
 
 
 @pytest.mark.parametrize("kind", ["structure", "words"])

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragd.errors import EmptyContent, InvalidInput
+from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
 from ragd.normalization import normalize
 from ragd.text import windows
 from ragd.text.windows import Words, accept_texts, average_windows, halve_text, unit_vector
 
 
 def test_lone_surrogates_become_replacement_characters() -> None:
-    assert accept_texts(["a\ud800b", "\udfff", "😀"]) == ["a\ufffdb", "\ufffd", "😀"]
-
-
-def test_no_texts_are_accepted_as_none() -> None:
-    assert accept_texts([]) == []
+    assert accept_texts(["a\ud800b", "\udfff", "😀"]) == ["a\ufffdb", "\ufffd", "😀"] and accept_texts([]) == []
 
 
 @pytest.mark.parametrize("blank", ["", " ", "\n\t\u3000"])
@@ -30,25 +27,17 @@ def test_a_blank_text_is_refused_with_its_place(blank: str) -> None:
     assert caught.value.field == "texts"
 
 
-def test_one_str_is_not_a_sequence_of_texts() -> None:
-    with pytest.raises(InvalidInput, match="sequence of str") as caught:
-        accept_texts("abc")
-    assert caught.value.field == "texts"
-
-
-def test_a_text_that_is_no_str_is_refused_by_its_type() -> None:
-    with pytest.raises(InvalidInput, match="text 2 of 2 is int") as caught:
-        accept_texts(["a", 3])  # type: ignore[list-item]
+@pytest.mark.parametrize(("texts", "said"), [("abc", "sequence of str"), (["a", 3], "text 2 of 2 is int")])
+def test_what_is_no_sequence_of_str_is_refused(texts: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said) as caught:
+        accept_texts(texts)
     assert caught.value.field == "texts"
 
 
 def test_unit_vector_scales_and_keeps_zero() -> None:
     assert unit_vector([3.0, 4.0]).tolist() == [np.float32(0.6), np.float32(0.8)]
     assert unit_vector([0.0, 0.0]).tolist() == [0.0, 0.0]
-
-
-def test_lengths_are_summed_in_double_precision_and_given_in_single() -> None:
-    unit = unit_vector(np.array([3e30, 4e30], np.float32))
+    unit = unit_vector(np.array([3e30, 4e30], np.float32))  # summed in double precision
     assert unit.dtype == np.float32
     assert unit.tolist() == pytest.approx([0.6, 0.8])
 
@@ -56,17 +45,11 @@ def test_lengths_are_summed_in_double_precision_and_given_in_single() -> None:
 def test_windows_are_averaged_by_their_token_counts() -> None:
     assert np.array_equal(average_windows([[1.0, 0.0], [0.0, 1.0]], [3, 4]), unit_vector([3.0, 4.0]))
     assert average_windows([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]], [3, 1]).tolist() == pytest.approx([0.6, 0.8, 0.0])
-
-
-def test_one_window_is_only_scaled() -> None:
     assert np.array_equal(average_windows([[0.0, 5.0]], [0]), [0.0, 1.0])
 
 
-def test_a_text_that_fits_stays_whole() -> None:
+def test_a_text_that_fits_stays_whole_and_halves_are_cut_at_white_space() -> None:
     assert halve_text(" as it is ", lambda piece: True) == [" as it is "]
-
-
-def test_halves_are_cut_at_white_space() -> None:
     assert halve_text("one two three four", lambda piece: len(piece) <= 9) == ["one two", " three", " four"]
 
 
@@ -84,11 +67,8 @@ def test_where_a_text_is_halved(text: str, pieces: list[str]) -> None:
     assert halve_text(text, lambda piece: len(piece) <= 15) == pieces
 
 
-def test_a_blank_second_character_is_near_the_middle_of_four() -> None:
-    assert halve_text("a bc", lambda piece: len(piece) <= 3) == ["a", " bc"]
-
-
-def test_a_single_character_that_does_not_fit_is_kept() -> None:
+def test_the_shortest_texts() -> None:
+    assert halve_text("a bc", lambda piece: len(piece) <= 3) == ["a", " bc"]  # near the middle of four
     assert halve_text("ab", lambda piece: False) == ["a", "b"]
 
 
@@ -144,3 +124,34 @@ def test_spans_from_left_to_right(stretch: int, text: str, data: st.DataObject) 
             if first is not None:
                 assert text[start:first].rstrip() == tail[0]
                 assert len(text[first:end].split()) == most and not text[first].isspace()
+
+
+REFUSED = [[3.0], [[3.0, 4.0]], 3.0, [0.0, 0.0], [9e-16, 0.0], [0.0, 1.1e15], [np.nan, 1.0], [np.inf, 1.0], ["x", 1.0]]
+
+
+@pytest.mark.parametrize(("place", "vector"), enumerate(REFUSED))
+def test_a_vector_without_a_cosine_is_refused(place: int, vector: Any) -> None:
+    for usable in ([3.0, -4.0], [1.1e-15, 0.0], [0.0, 0.99e15]):
+        windows.check_vector(usable, 2, "the vector")
+    with pytest.raises(DimensionMismatch if place < 3 else InvalidInput, match="the vector must") as caught:
+        windows.check_vector(vector, 2, "the vector")
+    assert caught.value.field == "embedding"
+
+
+@given(st.text(st.sampled_from("aé. \n汉語かไทยั한"), max_size=80))
+def test_text_without_spaces_is_counted_by_its_characters(text: str) -> None:
+    def words(run: str) -> int:
+        quarters = sum(2 if char in "汉語か한" else 1 if char in "ไทย" else 0 for char in run)
+        return max(1, -(-quarters // 4)) if sum(char not in "aé." for char in run) > windows.UNSPACED_MAX else 1
+
+    assert windows.count_words(text) == sum(map(words, text.split()))
+    long = text + "汉" * (windows.SHORT_TEXT_MAX + 1) + "b"
+    assert Words(long.strip()).count(0, len(long.strip())) == sum(map(words, long.split()))
+    assert [windows.count_words("a " + "汉" * each) for each in (12, 13)] == [2, 8]
+
+
+def test_a_place_inside_text_without_spaces() -> None:
+    run = "a " + "汉" * 13 + " b"
+    assert [place for place in range(len(run) + 1) if windows.is_inside_run(run, place)] == list(range(3, 15))
+    assert not any(windows.is_inside_run("汉" * 12, place) for place in range(13))
+    assert windows.is_inside_run("a" + "汉" * 13, 1) and not windows.is_inside_run("ab" + "汉" * 13, 1)
