@@ -17,7 +17,7 @@ def make_spans() -> None:
     from evaluation_app.telemetry.overview.figures import roll_up
 
     begin = timezone.now().replace(minute=0, second=0, microsecond=0)
-    for hour in range(1, 24):
+    for hour in range(1, 13):
         for number, (name, type_, kind, model) in enumerate(
             (
                 ("rag.pipeline nature", "aitf.rag.pipeline", "CHAIN", ""),

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
-from django.test import Client
 from django.utils import timezone
 
 from evaluation_app.models import Span, SpanRollup
@@ -248,15 +247,6 @@ def test_the_slowest_come_first_also_when_those_that_were_counted_are_gone() -> 
                                .values_list("duration_ms", flat=True))  # fmt: skip
     Span.objects.filter(duration_ms__gte=120, type=PIPELINE_TYPE).delete()
     assert slowest_queries(wanted, whole)[0].duration_ms == 119.0
-
-
-@pytest.mark.fault("UX-F49")
-@pytest.mark.parametrize("name", ["24h", "30d"])
-def test_a_chart_begins_where_its_spans_do(admin_client: Client, name: str) -> None:
-    for minutes in range(50, 0, -10):
-        add_span(timezone.now() - timedelta(minutes=minutes), 10.0)
-    steps = admin_client.get(f"/traces/?period={name}").context["whole"].steps
-    assert steps[0].total() == 1 and 20 < len(steps) < 30
 
 
 def test_nothing_is_there() -> None:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -167,6 +167,16 @@ class Period:
     def begins(self) -> list[datetime]:
         return [self.since + number * self.step for number in range(self.count)]
 
+    @property
+    def is_rolled(self) -> bool:
+        """Whether whole hours are enough for its steps."""
+        return self.step >= HOUR
+
+    def previous(self) -> Period:
+        """As many steps before it, the last one as far as this one's."""
+        length = self.count * self.step
+        return replace(self, since=self.since - length, until=self.until - length)
+
 
 PERIODS: dict[str, tuple[str, timedelta, int]] = {
     "1h": (gettext_noop("Last hour"), timedelta(minutes=2), 30),
@@ -175,7 +185,6 @@ PERIODS: dict[str, tuple[str, timedelta, int]] = {
     "30d": (gettext_noop("30 days"), DAY, 30),
 }
 USUAL_PERIOD = "24h"
-SHORTEST = timedelta(minutes=10)  # that a chart shows
 # a range of at most so much has steps of so much, which begin at whole multiples of the third
 RANGES = (
     (timedelta(hours=2), timedelta(minutes=2), timedelta(minutes=1)),
@@ -380,7 +389,7 @@ class Rolled:
 def read_rolled(period: Period) -> Rolled:
     """As far as the steps of the period allow; two queries at most."""
     return Rolled(
-        hours=rolled_until() if period.step >= HOUR else None, days=rolled_until(24) if period.step >= DAY else None
+        hours=rolled_until() if period.is_rolled else None, days=rolled_until(24) if period.step >= DAY else None
     )
 
 
@@ -396,9 +405,7 @@ class FigureFilter:
     rolled: Rolled | None = None
 
     def previous(self) -> FigureFilter:
-        """As many steps before it, the last one as far as this one's."""
-        period, length = self.period, self.period.count * self.period.step
-        return replace(self, period=replace(period, since=period.since - length, until=period.until - length))
+        return replace(self, period=self.period.previous())
 
     def values(self, *told_apart: str) -> dict[str, Any]:
         """Of a statement that tells apart by these columns."""
@@ -433,19 +440,12 @@ def stage_figures(figure_filter: FigureFilter) -> dict[str, StageFigures]:
             stage = result[name] = StageFigures(name, [Counter() for _ in empty], [0 for _ in empty])
         if step is not None:
             stage.add(figure_filter.index_of(step), json.loads(durations), failed)
-    order = {name: number for number, name in enumerate(STAGE_WORDS)}
-    return dict(sorted(result.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
+    order = list(STAGE_WORDS)
+    return dict(sorted(result.items(), key=lambda item: (_index(order, item[0]), item[0])))
 
 
-def fit_to_spans(figure_filter: FigureFilter, stages: Mapping[str, StageFigures]) -> FigureFilter:
-    """Let a named period begin where its spans do, in the steps of a range of that length; the same if it does."""
-    period = figure_filter.period
-    empty = next((number for number in range(period.count) if any(each.steps[number] for each in stages.values())), 0)
-    since = floor_to(min(period.since + empty * period.step, period.until - SHORTEST), timedelta(minutes=1))
-    if not period.name or since <= period.since:
-        return figure_filter
-    shorter = replace(period_between(since, period.until, period.until), name=period.name)
-    return replace(figure_filter, period=shorter, rolled=None)
+def _index(order: Sequence[str], name: str) -> int:
+    return order.index(name) if name in order else len(order)
 
 
 def consumption(figure_filter: FigureFilter, by: str) -> list[Consumption]:

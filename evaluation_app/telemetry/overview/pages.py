@@ -197,14 +197,12 @@ def _filters(request: PageRequest) -> list[Filter]:
 
 def _all_figures(figure_filter: FigureFilter, stage: str, by: str) -> dict[str, Any]:
     stages, parts = overview.stage_figures(figure_filter), overview.consumption(figure_filter, by)
-    context = {
-        "previous": figure_filter.previous().period,
+    return {
+        **_figures(figure_filter, stages, stage),
+        **_consumption_context(figure_filter, parts, by),
+        "previous": figure_filter.period.previous(),
         "changes": changes_since_previous(figure_filter, stages[PIPELINE_TYPE], parts, by),
     }
-    while (narrower := overview.fit_to_spans(figure_filter, stages)) is not figure_filter:
-        figure_filter, stages = narrower, overview.stage_figures(narrower)
-    parts = overview.consumption(figure_filter, by)
-    return {**_figures(figure_filter, stages, stage), **_consumption_context(figure_filter, parts, by), **context}
 
 
 def _figures(figure_filter: FigureFilter, stages: Mapping[str, StageFigures], chosen: str) -> dict[str, Any]:
