@@ -26,7 +26,7 @@ import numpy as np
 import psycopg
 from scipy.optimize import minimize  # type: ignore[import-untyped]
 
-import benchmarks.without_database  # noqa: F401
+import benchmarks.without_database  # noqa: F401  (for its effect)
 import ragd
 from benchmarks import multilingual
 from benchmarks.bench_peers import running_database

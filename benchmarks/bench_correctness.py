@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-import benchmarks.without_database  # noqa: F401
+import benchmarks.without_database  # noqa: F401  (for its effect)
 from benchmarks.correctness_rows import KINDS, KnownAnswer, known_answers
 from benchmarks.written_answers import PARTS, UNTUNED, read_answers
 from evaluation_app.golden.questions import Golden

@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-import benchmarks.without_database  # noqa: F401
+import benchmarks.without_database  # noqa: F401  (for its effect)
 from benchmarks.judge_edits import MeasuredEdit, measure_edits
 from benchmarks.judge_rows import LabelledRow, load_rows
 from evaluation_app.judges.feature_model import (

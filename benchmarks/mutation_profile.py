@@ -44,5 +44,5 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items[:] = [item for item in items if "db" not in item.fixturenames]  # type: ignore[attr-defined]
+    items[:] = [item for item in items if isinstance(item, pytest.Function) and "db" not in item.fixturenames]
     items.sort(key=lambda item: SECONDS.get(item.nodeid, 0.0))

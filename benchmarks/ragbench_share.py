@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-import benchmarks.without_database  # noqa: F401
+import benchmarks.without_database  # noqa: F401  (for its effect)
 from benchmarks.ragbench import SETS, read_rows
 from evaluation_app.runs.summaries import STEPS, TABLE
 from tests.evaluation.ragbench_rows import PUBLISHED

@@ -224,7 +224,7 @@ def test_the_page(counts: Instruments, client: Client, settings: Any) -> None:
     assert client.post("/metrics").status_code == 405
 
 
-ELSEWHERE = (
+ELSEWHERE: tuple[dict[str, Any], ...] = (
     {"REMOTE_ADDR": "192.0.2.7"},
     {"REMOTE_ADDR": "::ffff:192.0.2.7"},
     {"REMOTE_ADDR": ""},
@@ -238,14 +238,14 @@ ELSEWHERE = (
 def test_without_a_key_only_this_machine_reads(counts: Instruments, client: Client, settings: Any) -> None:
     counts.add(metrics.QUERIES, 1, {telemetry.COLLECTION: "secret-plans"})
     for sender in ELSEWHERE:
-        refused = client.get("/metrics", **sender)  # type: ignore[arg-type]
+        refused = client.get("/metrics", **sender)
         assert (refused.status_code, refused.get("WWW-Authenticate")) == (401, 'Bearer realm="ragd metrics"'), sender
         assert b"secret-plans" not in refused.content and b"RAGD_METRICS_KEY" in refused.content
     assert b"secret-plans" in client.get("/metrics").content
     assert b"secret-plans" in client.get("/metrics", REMOTE_ADDR="::1").content
     settings.RAGD_METRICS_KEY = "k"
     for sender in ELSEWHERE:
-        sent = client.get("/metrics", headers={"Authorization": "Bearer k"}, **sender)  # type: ignore[arg-type]
+        sent = client.get("/metrics", headers={"Authorization": "Bearer k"}, **sender)
         assert b"secret-plans" in sent.content, sender
 
 
