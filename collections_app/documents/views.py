@@ -109,16 +109,18 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
     chips += [Filter("folder", gettext("Folder"), free=True, template=FOLDERS)] if tree.below else []
     chips += [_expression(name, request.GET.get("filter", ""), wrong)]
     kind = FAILED_FILES if failed_only else DOCUMENTS
+    jobs = active_jobs(collection)  # before the rows: the end of a job that is counted here shows them again
     listing = list_page(request, kind, failed.listed() if failed_only else matching.listed().with_original(), chips)
     if not failed_only:
         name_readers(listing.page.object_list)
     is_narrow = failed_only or listing.page.number > 1 or document_filter != DocumentFilter(q=document_filter.q)
     context = (
         listing.context()
-        | active_jobs(collection)
+        | jobs
         | {
             "collection": collection,
             "tab": "documents",
+            "refreshes": True,
             "wanted": document_filter,
             "carried": document_filter.as_params(FILTER_PREFIX),
             "failed_only": failed_only,

@@ -229,14 +229,18 @@ def test_killed_database_comes_back_under_the_running_server(server: Server) -> 
 
 
 def test_killed_supervisor_takes_its_children_along_and_hinders_no_start(server: Server) -> None:
+    def children() -> dict[int, str]:
+        return {pid: command for pid, command in server.descendants().items() if re.search("celery|gunicorn", command)}
+
+    old = children()
+    assert old
     server.signal(signal.SIGKILL)
     wait_for(lambda: server.health() == 0, "end of the web server")
     server.start()
     server.wait_until_ready()
     assert server.health() == 200
-    wait_for(
-        lambda: sum("celery" in command for command in server.descendants().values()) == 3, "end of the old worker"
-    )
+    wait_for(lambda: not old.keys() & children().keys(), "end of the old children")
+    wait_for(lambda: any("celery" in command for command in children().values()), "new worker")
     assert server.signal(signal.SIGTERM) == 0
     assert server.descendants() == {}
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 
 from tests.web.pages import has, is_empty, states, text, toasts, tones
@@ -36,6 +37,23 @@ def test_the_strip_tells_the_table_when_work_has_ended(visitor: Client, make_job
     assert "HX-Trigger-After-Swap" not in still
     ended = visitor.get("/collections/nature/uploads/running/?before=3", headers={"HX-Request": "true"})
     assert json.loads(ended["HX-Trigger-After-Swap"]) == {"documents-changed": {}}
+
+
+def test_a_table_that_was_read_before_a_job_ended_is_read_again(visitor: Client, make_job: Callable[..., Any]) -> None:
+    job = make_job(state="running")
+
+    def end_after_rows(execute: Any, sql: str, params: Any, many: bool, context: Any) -> Any:
+        rows = execute(sql, params, many, context)
+        if sql.startswith("SELECT") and '"documents"."title"' in sql and "ORDER BY" in sql:
+            type(job).objects.filter(pk=job.pk, state="running").update(state="succeeded")
+        return rows
+
+    with connection.execute_wrapper(end_after_rows):
+        html = text(visitor.get("/collections/nature/"))
+    job.refresh_from_db()
+    assert job.state == "succeeded"
+    assert "every 1500ms" in html
+    assert 'hx-trigger="refresh"' in html
 
 
 def test_the_lines_of_an_upload_follow_their_jobs(
