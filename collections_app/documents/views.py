@@ -121,6 +121,7 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
             "collection": collection,
             "tab": "documents",
             "refreshes": True,
+            "is_wrong": bool(wrong),
             "wanted": document_filter,
             "carried": document_filter.as_params(FILTER_PREFIX),
             "failed_only": failed_only,

@@ -105,10 +105,13 @@ class Compiler(Generic[Result]):
             ) from None
         except UnexpectedToken as error:
             expected = ", ".join(label for terminal, label in LABELS.items() if terminal in error.accepts)
-            at_end = error.token.type == "$END"
-            position = len(text) + 1 if at_end else (error.token.start_pos or 0) + 1
-            actual = "the filter ends" if at_end else f"there is {str(error.token)!r}"
-            raise self.wrong(f"expected {expected} at position {position}, but {actual}") from None
+            if error.token.type == "$END":
+                missing = "a value" if "NUMBER" in error.accepts else expected
+                raise self.wrong(
+                    f"the filter ends too early, at position {len(text) + 1}: expected {missing}"
+                ) from None
+            position = (error.token.start_pos or 0) + 1
+            raise self.wrong(f"expected {expected} at position {position}, but there is {str(error.token)!r}") from None
         return result
 
     def complete(

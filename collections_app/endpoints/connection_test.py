@@ -139,13 +139,8 @@ def list_models(endpoint: ModelEndpoint, *, timeout_s: float = TIMEOUT_S) -> tup
     return sorted(names, key=str.lower), None
 
 
-def last_test(endpoint: ModelEndpoint) -> TestResult | None:
-    """What the last test of this model at this address found."""
-    return last_tests([endpoint])[0]
-
-
 def last_tests(endpoints: list[ModelEndpoint]) -> list[TestResult | None]:
-    """For each of them, in one query."""
+    """What the last test of each model at its address found, in one query."""
     names = [_report_name(endpoint) for endpoint in endpoints]
     rows = dict(Report.objects.filter(name__in=names).values_list("name", "values"))
     return [TestResult(**rows[name]) if name in rows else None for name in names]

@@ -176,6 +176,12 @@ def planned(status: str, total: int | None = None) -> SafeString:
 
 
 @register.filter
+def who(name: str) -> str:
+    """A name as `name_actor` stored it, in the reader's language."""
+    return gettext("the system") if name == "the system" else name
+
+
+@register.filter
 def what_was_done(event: AuditEvent) -> str:
     """The words of an event of the audit log, with a capital letter in front; its action where it has none."""
     if event.what_salt is None:

@@ -53,7 +53,7 @@ def changing(golden_set: GoldenSet, actor: services.Actor) -> Iterator[Change]:
                 actor,
                 [change.golden_set],
                 services.CHANGE,
-                f"{change.golden_set.name}: {change.summary}, v{golden_set_version.version}",
+                f"{change.summary}, in {change.golden_set.name} version {golden_set_version.version}",
                 before=before,
                 after={"version": golden_set_version.version, "digest": golden_set_version.digest},
             )

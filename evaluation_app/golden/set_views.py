@@ -75,7 +75,7 @@ class GoldenSetForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         choices = collection_choices(Collection.objects.live().by_name())
-        field_of(self, "collection", forms.ChoiceField).choices = choices
+        field_of(self, "collection", forms.ChoiceField).choices = choices if len(choices) == 1 else [("", ""), *choices]
 
 
 class GoldenSetChangeForm(forms.Form):

@@ -159,7 +159,7 @@ def spell_missing(request: HttpRequest) -> str:
         if collection is None:
             return gettext("%(kind)s %(name)s is not there.") % values
         return gettext("%(kind)s %(name)s is not in collection %(collection)s.") % values
-    return "" if collection_id is None else _spell_missing_document(collection_id, named)
+    return "" if collection_id is None or "doc_id" not in named else _spell_missing_document(collection_id, named)
 
 
 def _find_missing(route: str, named: Mapping[str, Any], collection_id: int | None) -> tuple[str, str] | None:
@@ -177,9 +177,7 @@ def _find_missing(route: str, named: Mapping[str, Any], collection_id: int | Non
 
 
 def _spell_missing_document(collection_id: int, named: Mapping[str, Any]) -> str:
-    values = {"collection": named["name"], "document": named.get("doc_id"), "index": named.get("index")}
-    if values["document"] is None:
-        return gettext("It is not in collection %(collection)s.") % values
+    values = {"collection": named["name"], "document": named["doc_id"], "index": named.get("index")}
     if not Document.objects.filter(collection_id=collection_id, doc_id=values["document"]).exists():
         return gettext("Document %(document)s is not in collection %(collection)s.") % values
     if values["index"] is not None:

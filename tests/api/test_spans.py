@@ -91,7 +91,7 @@ def test_a_limited_key_sees_its_collections_only(client: Client, spans: None) ->
         ("spans?where=latancy_ms%20%3E%205", 422, "where", "did you mean latency_ms"),
         ("spans?where=gen_ai.nothing%3D1", 422, "where", "no span has an attribute 'gen_ai.nothing'"),
         ("spans?text=%00", 200, None, ""),
-        ("spans?where=ragd.collection%3D%00", 422, "where", "but the filter ends"),
+        ("spans?where=ragd.collection%3D%00", 422, "where", "the filter ends too early"),
         ("traces/%00", 404, None, "no span of the trace"),
         ("traces/nothing", 404, None, "no span of the trace"),
     ],

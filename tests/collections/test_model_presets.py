@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from django.conf import settings as site
 
-from collections_app.endpoints.connection_test import last_test, list_models, run_test
+from collections_app.endpoints.connection_test import last_tests, list_models, run_test
 from collections_app.endpoints.endpoints import DATABASE, ModelEndpoint, chat_endpoint, judge_endpoint, stored
 from collections_app.endpoints.model_presets import CHAT, EMBEDDINGS, JUDGE, PRESETS, PURPOSES, RERANK, chat_preset_of
 from collections_app.endpoints.model_settings import SettingValues, save_setting
@@ -72,7 +72,7 @@ def test_a_preset_works_as_its_provider_says(key: str, purpose: str, servers: di
     assert (result.passed, result.kind, result.message) == (True, "", "")
     assert result.took_ms > 0 and len(server.requests) == before + 1, "one real call"
     assert result.dims == (server.own_dims if purpose == EMBEDDINGS else None)
-    assert last_test(stored.of(purpose)[0]) == result
+    assert last_tests([stored.of(purpose)[0]]) == [result]
     if purpose == EMBEDDINGS:
         embedder = embedder_for(row.identity, server.own_dims)
         vectors = np.asarray(embedder.embed(TEXTS))
@@ -139,5 +139,5 @@ def test_chat_requests_of_the_environment_follow_the_host() -> None:
 def test_a_result_is_kept_for_a_model_at_an_address(servers: dict[str, ProviderServer]) -> None:
     endpoint = ModelEndpoint(EMBEDDINGS, DATABASE, servers["ollama"].base(EMBEDDINGS), "m", "")
     run_test(endpoint)
-    assert last_test(endpoint) is not None and last_test(replace(endpoint, model="n")) is None
+    assert [bool(test) for test in last_tests([endpoint, replace(endpoint, model="n")])] == [True, False]
     assert Report.objects.count() == 1 and not ModelSetting.objects.exists()

@@ -21,7 +21,7 @@ from evaluation_app.golden.sets import asked_questions, create_set
 from evaluation_app.golden.suggestions import QuestionCandidate
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from tests.web.conftest import TEXTS
-from tests.web.pages import attribute, has, is_empty, wrong_fields
+from tests.web.pages import attribute, has, is_empty, tree, wrong_fields
 from tests.web.test_every_page import check_page
 
 pytestmark = pytest.mark.usefixtures("module_nature", "bound")
@@ -45,7 +45,10 @@ def golden(fill: Callable[..., Any]) -> GoldenSet:
 
 
 def test_a_set_is_made_renamed_and_deleted(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill("woods", documents=0)
     fill(documents=1)
+    offered = tree(visitor.get("/evaluation/sets/")).css("select[name=collection] option")
+    assert [option.attributes["value"] for option in offered] == ["", "nature", "woods"]
     made = visitor.post("/evaluation/sets/", {"name": "animals", "collection": "nature", "description": "Of it."})
     golden = GoldenSet.objects.get()
     assert made["Location"] == f"/evaluation/sets/{golden.pk}/"
