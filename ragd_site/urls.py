@@ -13,7 +13,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.i18n import JavaScriptCatalog, set_language
 
 from evaluation_app.telemetry.metrics.pages import metrics_page
-from ragd_site.access.middleware import page_not_found
+from ragd_site.access.middleware import page_not_found, page_refused
 from ragd_site.api import api_urls
 from ragd_site.operations.branding import brand_file
 from ragd_site.sign_on.views import admin_logout_page, admin_password_page
@@ -29,7 +29,7 @@ def mcp(request: HttpRequest) -> HttpResponse:
     return answer
 
 
-handler404 = page_not_found
+handler403, handler404 = page_refused, page_not_found
 urlpatterns = [
     path("admin/logout/", admin.site.admin_view(admin_logout_page)),
     path("admin/password_change/", admin.site.admin_view(admin_password_page)),

@@ -30,12 +30,12 @@ from django.shortcuts import render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext, gettext_noop
 from django.views.csrf import csrf_failure
-from django.views.defaults import permission_denied
 from psycopg.errors import InsufficientPrivilege
 
 from collections_app.access.context import NOBODY, Access, Forbidden, carried, current_access, using_access
 from collections_app.access.limits import LimitReached, Usage, count_request
-from collections_app.access.permissions import Permission
+from collections_app.access.people import name_administrators
+from collections_app.access.permissions import GIVEN, Permission, Role
 from collections_app.access.rules import Rule, name_page, rule_of, view_of
 from collections_app.access.services import access_of_user
 from collections_app.endpoints.server_settings import stored
@@ -216,7 +216,7 @@ class AccessMiddleware:
         if is_gone and not request.path.startswith(API_PATHS):
             return page_not_found(request, Http404(str(error)))
         refused = isinstance(error, Forbidden) or isinstance(error.__cause__, InsufficientPrivilege)
-        return permission_denied(request, error) if refused else None
+        return page_refused(request, error) if refused else None
 
     def process_view(
         self, request: HttpRequest, view: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -252,6 +252,7 @@ class AccessMiddleware:
                 raise Http404("there is nothing of that name that this reader may see")
             request.page_collection_id = collection_id  # type: ignore[attr-defined]
             if needed and not access.may(needed, None if rule.everywhere else collection_id):
+                request.lack = needed  # type: ignore[attr-defined]
                 raise PermissionDenied
         elif needed and not (access.may(needed) if rule.everywhere else access.may_anywhere(needed)):
             raise PermissionDenied
@@ -302,6 +303,15 @@ def refuse_forgery(request: HttpRequest, reason: str = "") -> HttpResponseBase:
     if is_of_script(request) and not request.user.is_authenticated:
         return HttpResponse(status=401, headers={LOGIN_HEADER: resolve_url(settings.LOGIN_URL)})
     return csrf_failure(request, reason)
+
+
+def page_refused(request: HttpRequest, exception: Exception) -> HttpResponse:
+    """403 with the least role that allows it, and who gives it; neither for who is not logged in."""
+    lack, place = getattr(request, "lack", None), getattr(request, "page_collection_id", None)
+    collection = Collection.objects.live().filter(pk=place).first() if lack else None
+    roles = [role.label for role in Role if lack in GIVEN[role]]
+    names = name_administrators(collection) if request.user.is_authenticated else []
+    return render(request, "403.html", {"role": roles[0] if collection else "", "names": names}, status=403)
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -8,10 +8,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import AnonymousUser, User
+from django.core.exceptions import PermissionDenied
 from django.template.loader import render_to_string
 from django.test import Client
 
+from collections_app.models import RoleGrant
+from ragd_site.access.middleware import page_refused
 from retrieval_app.models import QueryRun
 from tests.web.pages import client_of, has, texts
 
@@ -73,6 +76,18 @@ def test_a_run_that_one_may_not_see_is_as_little_there_as_one_that_never_was(
     said = [texts(stranger.get(f"/runs/{pk}/"), ".page-error strong") for pk in (run.pk, NOBODY)]
     assert said == [[f"Query run {run.pk} is not there."], [f"Query run {NOBODY} is not there."]]
     assert visitor.get(f"/runs/{run.pk}/").status_code == 200
+
+
+def test_a_refusal_names_the_role_and_who_gives_it_to_those_who_may_know(visitor: Client, fill: Any, rf: Any) -> None:
+    nature, eve = fill(documents=1), User.objects.create_user("eve")
+    RoleGrant.objects.create(user=eve, collection_id=nature.pk, role="viewer")
+    refused = client_of(eve).get("/collections/nature/settings/")
+    assert (refused.status_code, refused.context["role"], refused.context["names"]) == (403, "Can edit", ["ada"])
+    others = client_of(eve).get("/operations/")
+    assert (others.status_code, others.context["role"], others.context["names"]) == (403, "", ["ada"])
+    request = rf.get("/admin/")
+    request.user = AnonymousUser()
+    assert "ada" not in page_refused(request, PermissionDenied()).content.decode()
 
 
 def test_a_script_without_a_session_is_told_and_a_form_leads_back_to_its_page(client: Client, db: None) -> None:
