@@ -194,7 +194,8 @@ def preview_document(
     whole = len(text) >= document.size_chars
     overlays = DocumentOverlays.read(collection.pk, document.doc_id)
     made: Sequence[Chunk] = list(overlays.apply(chunk_draft(draft, text, policy)))
-    made = made if whole else _without_last(made)
+    # the last one ends where reading ended, not where the policy cuts
+    made = made if whole or len(made) < 2 else made[:-1]
     values = {"collection_id": collection.pk, "doc_id": document.doc_id, "reach": len(text)}
     present = PRESENT.format(chunks=collection.chunks_table)
     now = [PreviewChunk(*row) for row in fetch_all(connection, present, values)]
@@ -313,11 +314,6 @@ def _head(document: Document, chars: int) -> tuple[Draft, str]:
         cell_map=document.cell_map,
     )
     return draft, text
-
-
-def _without_last(chunks: Sequence[Chunk]) -> Sequence[Chunk]:
-    """The last one ends where reading ended, not where the policy cuts."""
-    return chunks[:-1] if len(chunks) > 1 else chunks
 
 
 def _preview_chunks(chunks: Iterable[Chunk], known: set[str]) -> list[PreviewChunk]:

@@ -252,7 +252,8 @@ class Export:
         pipe = _Pipe()
         with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED, allowZip64=True, compresslevel=1) as archive:  # type: ignore[call-overload]
             for table in (DOCUMENTS, REVISIONS, OVERLAYS):
-                yield from self._member(archive, pipe, table.member, self._lines(table), self.counts[_key(table)])
+                total = self.counts[table.member.partition(".")[0]]
+                yield from self._member(archive, pipe, table.member, self._lines(table), total)
             yield from self._member(archive, pipe, UPLOADS.member, self._lines(UPLOADS), self.counts["sources"])
             yield from self._member(archive, pipe, SOURCES, self._sources(), self.counts["sources"])
             yield from self._member(archive, pipe, CHUNKS.member, self._lines(CHUNKS), self.counts["chunks"])
@@ -361,10 +362,6 @@ class _Pipe:
         self.parts.clear()
         self.size = 0
         return taken
-
-
-def _key(table: Table) -> str:
-    return table.member.partition(".")[0]
 
 
 def _line(row: dict[str, Any]) -> tuple[bytes, int]:

@@ -185,7 +185,7 @@ def stores_alike(bench: Bench, cases: Cases) -> None:
     rows, others = bench.rows(first), bench.rows(second)
     cases.equal("number of rows", len(others), len(chunks))
     for row, other in zip(rows, others, strict=False):
-        cases.equal(_name_row(row), other, row)
+        cases.equal("#".join(str(json.loads(row)[name]) for name in ("doc_id", "chunk_index")), other, row)
 
 
 def digests() -> dict[str, str]:
@@ -240,8 +240,3 @@ def _chunked() -> Iterator[tuple[str, str, list[Chunk], ChunkPolicy]]:
     for document in corpus.documents():
         chunks = ragd.chunk(document.text, corpus.POLICY)
         yield document.doc_id, ragd.document_text(document.text), chunks, corpus.POLICY
-
-
-def _name_row(row: str) -> str:
-    values = json.loads(row)
-    return f"{values['doc_id']}#{values['chunk_index']}"

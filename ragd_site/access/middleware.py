@@ -307,7 +307,7 @@ def refuse_forgery(request: HttpRequest, reason: str = "") -> HttpResponseBase:
 
 def page_refused(request: HttpRequest, exception: Exception) -> HttpResponse:
     """403 with the least role that allows it, and who gives it; neither for who is not logged in."""
-    lack, place = getattr(request, "lack", None), getattr(request, "page_collection_id", None)
+    lack, place = getattr(request, "lack", None), getattr(request, "page_collection_id", 0)
     collection = Collection.objects.live().filter(pk=place).first() if lack else None
     roles = [role.label for role in Role if lack in GIVEN[role]]
     names = name_administrators(collection) if request.user.is_authenticated else []

@@ -252,7 +252,9 @@ def attention_summary() -> AttentionSummary:
     return AttentionSummary(
         active_jobs_count=states["queued"] + states["running"],
         failed_jobs_count=states["failed"] + states["quarantined"],
-        workers_alive_count=WorkerHeartbeat.objects.filter(beat_at__gte=_alive_since()).count(),
+        workers_alive_count=WorkerHeartbeat.objects.filter(
+            beat_at__gte=timezone.now() - timedelta(seconds=ALIVE_S)
+        ).count(),
     )
 
 
@@ -269,10 +271,6 @@ def operations_summary() -> OperationsSummary:
         spans=_span_state(),
         golden_sets=list(GoldenSet.objects.annotate(questions_total=Count("questions"))),
     )
-
-
-def _alive_since() -> datetime:
-    return timezone.now() - timedelta(seconds=ALIVE_S)
 
 
 def _workers(now: datetime) -> list[WorkerState]:
