@@ -3,38 +3,18 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 from ragd.text.languages import LAO, THAI
 
+_WORDS = tomllib.loads(Path(__file__).with_name("sentences.toml").read_text(encoding="utf-8"))
+NEVER_LAST, BEFORE_NUMBERS, OPENER_DECIDES, OPENERS, AFTER_ORDINALS = (
+    frozenset[str](_WORDS[name].split())
+    for name in ("never_last", "before_numbers", "opener_decides", "openers", "after_ordinals")
+)
 
-def _words(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# A full stop after one of these never ends a sentence.
-NEVER_LAST = _words(
-    "adm approx brig capt cf cmdr col dept dr ed eds eq eqs fig figs fr gov hon ing lt maj messrs mlle mme mr mrs ms"
-    " pres prof rep rev sen sgt st supt univ viz vs al"
-    " abb bzw ca dipl evtl ggf hrsg inkl kap sog vgl zzgl"
-    " e.g eg i.e ie z.b d.h u.a p.ex"
-)
-# These are abbreviations only before a number: "No. 5 was", but "I said no. Then".
-BEFORE_NUMBERS = _words(
-    "art bd ch chap ex no nos nr nrs op p par pp r sec sect tab vol vols"
-    " jan feb mar apr jun jul aug sep sept oct nov dec"
-)
-# After these, and after initials and acronyms ("J.", "U.S."), a capital decides nothing; an opener does.
-OPENER_DECIDES = _words("a.m bros co corp inc jan feb apr aug sept oct nov dec jr ltd p.m sr")
-OPENERS = _words(
-    "A After All Although An And As At Because Before But By During Each Even For From He Her His How However I If In"
-    " It Its Many Most My No Not Now On One Or Our She Since So Some Such That The Their Then There These They This"
-    " Those Thus To Under Until We What When Where Whether Which While Who Why With You Your"
-)
-# German ordinals: "am 3. Oktober".
-AFTER_ORDINALS = _words(
-    "Januar Februar März April Mai Juni Juli August September Oktober November Dezember Jahrhundert Jahrhunderts"
-)
 
 CLAUSE_BEFORE_CHARS = 20
 CLAUSE_AFTER_CHARS = 10

@@ -344,22 +344,24 @@ def _locate(item: PlacedMarker, sentences: Sequence[AnswerSentence], sources: Se
     source = sources[item.marker - 1]
     owner = _owner([(sentence.start, sentence.end) for sentence in sentences], item.start)
     start, end, match = _closest(sentences[owner].text if sentences else "", source)
-    place = place_of(source, start, end)
+    return cite(item, source, start, end, match, owner)
+
+
+def cite(
+    item: PlacedMarker,
+    source: Candidate,
+    start: int,
+    end: int,
+    match: Match,
+    sentence: int,
+    column_names: tuple[str, ...] | None = None,
+) -> Citation:
+    """The citation of source.content[start:end] by a marker; see `Citation`."""
+    place, (first, last) = place_of(source, start, end), place_in_document(source, start, end)
     return Citation(
-        marker=item.marker,
-        doc_id=source.doc_id,
-        chunk_index=source.chunk_index,
-        start=place_in_document(source, start, end)[0],
-        end=place_in_document(source, start, end)[1],
-        quote=source.content[start:end],
-        match=match,
-        sentence=owner,
-        answer_start=item.start,
-        answer_end=item.end,
-        page=place.page,
-        place=place.label,
-        cells=place.cells,
-    )
+        item.marker, source.doc_id, source.chunk_index, first, last, source.content[start:end], match, sentence,
+        item.start, item.end, place.page, place.label, place.cells, column_names,
+    )  # fmt: skip
 
 
 def place_in_document(source: Candidate, start: int, end: int) -> tuple[int, int]:
@@ -464,27 +466,9 @@ class QuotedAnswer:
         begin = len(self.answer) + len(before)
         gap = "\n" if shown.endswith(("```", "~~~")) else " "  # behind its fence a block of code would not end
         self.answer += f"{before}{shown}{gap}[{marker}]"
-        quote, place = source.content[start:end], place_of(source, start, end)
-        start_char, end_char = place_in_document(source, start, end)
-        self.citations.append(
-            Citation(
-                marker=marker,
-                doc_id=source.doc_id,
-                chunk_index=source.chunk_index,
-                start=start_char,
-                end=end_char,
-                quote=quote,
-                match="quote",
-                sentence=len(self.sentences),
-                answer_start=len(self.answer) - len(f"[{marker}]"),
-                answer_end=len(self.answer),
-                page=place.page,
-                place=place.label,
-                cells=place.cells,
-                column_names=column_names,
-            )
-        )
-        exact, text = shown == quote, self.answer[begin:]
+        placed = PlacedMarker(marker, len(self.answer) - len(f"[{marker}]"), len(self.answer))
+        self.citations.append(cite(placed, source, start, end, "quote", len(self.sentences), column_names))
+        exact, text = shown == source.content[start:end], self.answer[begin:]
         self.sentences.append(
             AnswerSentence(text, begin, len(self.answer), (marker,), exact or None, 1.0 if exact else None)
         )

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Literal
 
 from ragd.search.candidates import COLUMNS, passing, ranked, scope
@@ -21,61 +23,15 @@ from retrieval_app.answers.citations import is_written
 
 Ask = Literal["count", "list"]
 
-COUNTS = re.compile(
-    r"(?:please\s+)?(?:(?:can|could)\s+you\s+)?(?:tell\s+me\s+)?(?:how\s+many|count(?:\s+(?:of|the|all))*|"
-    r"(?:what\s+is|what's)\s+the\s+(?:total\s+)?number\s+of|number\s+of)\b"
-    r"|(?:bitte\s+)?(?:wie\s*viele?|zähle?(?:\s+(?:bitte|alle|die))*|wie\s+hoch\s+ist\s+die\s+anzahl(?:\s+(?:der|aller))?|"
-    r"anzahl(?:\s+(?:der|aller))?)\b",
-    re.IGNORECASE,
-)
-LISTS = re.compile(
-    r"(?:please\s+)?(?:(?:can|could)\s+you\s+)?(?:list|show|name|enumerate|give)\s+(?:me\s+)?(?:all|every)\b"
-    r"(?:\s+of)?(?:\s+the)?"
-    r"|(?:bitte\s+)?(?:liste|nenne|zeige?|gib)\s+(?:(?:mir|uns|bitte)\s+)*(?:alle|sämtliche)\b",
-    re.IGNORECASE,
-)
-
-
-def words_of(text: str) -> frozenset[str]:
-    return frozenset(text.split())
-
-
-# Words that say nothing about what is counted. What is neither one of these nor found in the tables is not guessed.
-FILLERS = words_of(
-    "a an the of in on at to for from by are is was were be there do does did we i you they have has had with whose"
-    " that which who where and all here please me listed belong belongs having called named whole entire collection"
-    " table sheet as it their its in total this these those exist"
-    " ein eine einen einem einer der die das den dem des in im am an auf zu von für aus bei sind ist war waren gibt gab"
-    " es haben hat hatte mit deren dessen die wo und alle hier bitte insgesamt tabelle blatt sammlung dieser diese"
-    " dieses stehen steht lauten lautet gehören gehört welche welcher existieren"
-)
-ROW_WORDS = words_of(
-    "row rows record records entry entries line lines zeile zeilen eintrag einträge datensatz datensätze"
-)
-DOCUMENT_WORDS = words_of("document documents file files dokument dokumente dokumenten datei dateien")
-# Words that turn or divide what is asked: never the name of a table.
-TURNING_WORDS = words_of(
-    "not no non without except different distinct unique per each average mean total sum most least only both other any"
-    " nicht kein keine keinen ohne außer verschiedene pro je durchschnitt summe nur andere"
-)
-TOTAL_WORDS = words_of(
-    "total totals sum subtotal average summe gesamt gesamtsumme insgesamt zwischensumme durchschnitt"
+WORDS = tomllib.loads(Path(__file__).with_name("counting.toml").read_text(encoding="utf-8"))
+COUNTS, LISTS = (re.compile(WORDS[name], re.IGNORECASE) for name in ("counts", "lists"))
+FILLERS, ROW_WORDS, DOCUMENT_WORDS, TURNING_WORDS, TOTAL_WORDS, CONTAIN_WORDS = (
+    frozenset[str](WORDS[name].split()) for name in ("fillers", "row", "document", "turning", "total", "contain")
 )
 # A whole value behind the first one that says the same; "average" may be a judgement there.
-GROUP_TOTALS = TOTAL_WORDS - words_of("average durchschnitt") | {"grand total", "sub total"}
+GROUP_TOTALS = TOTAL_WORDS - {"average", "durchschnitt"} | {"grand total", "sub total"}
 OR_WORDS = frozenset(("or", "oder"))
-CONTAIN_WORDS = words_of("contain contains containing mention mentions mentioning enthalten enthält erwähnen erwähnt")
-COMPARISONS: dict[str, str] = {
-    "more than": "gt", "greater than": "gt", "larger than": "gt", "higher than": "gt", "over": "gt",
-    "above": "gt",
-    "exceeding": "gt", "after": "gt", "mehr als": "gt", "größer als": "gt", "höher als": "gt", "über": "gt",
-    "nach": "gt",
-    "at least": "gte", "since": "gte", "mindestens": "gte", "seit": "gte", "ab": "gte",
-    "less than": "lt", "fewer than": "lt", "smaller than": "lt", "lower than": "lt", "under": "lt", "below": "lt",
-    "before": "lt", "weniger als": "lt", "kleiner als": "lt", "unter": "lt", "vor": "lt",
-    "at most": "lte", "up to": "lte", "until": "lte", "höchstens": "lte", "bis": "lte",
-    "equal to": "eq", "equals": "eq", "gleich": "eq", ">": "gt", ">=": "gte", "<": "lt", "<=": "lte", "=": "eq",
-}  # fmt: skip
+COMPARISONS: dict[str, str] = {text: sign for sign, texts in WORDS["comparisons"].items() for text in texts}
 QUOTED = r"\"[^\"]+\"|“[^”]+”|„[^“”]+[“”]|«[^»]+»|'[^']+'(?!\w)"
 TOKEN = re.compile(
     rf"{QUOTED}|>=|<=|[<>=]|[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}|-?[0-9]+(?:[.,][0-9]+)*|[^\W_]+(?:[-'’./&+_][^\W_]+)*"

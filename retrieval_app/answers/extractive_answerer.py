@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from retrieval_app.answers.protocol import AnswerListener, Draft
 from retrieval_app.answers.question_match import (
     MODEL,
     SUFFIX,
+    VALUE_CERTAINTY,
     WORD,
     Place,
     Weighing,
@@ -52,19 +54,17 @@ NEAR_BEST = 3.0  # below the best score
 SAME_WORDS = 0.7
 EVIDENCE_MIN = float(MODEL["certainty"]["least"])
 
-ENGLISH = (
-    "a about after all also am an and any are as at be been before being but by can could did do does doing for "
-    "from had has have having he her here him his how i if in into is it its just me more most my no not of off "
-    "on one only or other our out over own please same she should so some such tell than that the their them then "
-    "there these they this those through to too under up us use used using very was we were what when where which "
-    "while who whom whose why will with would you your"
-)
-STOP_WORDS = frozenset(ENGLISH.split())
+STOP_WORDS = frozenset[str](MODEL["stop"]["en"].split())  # of `stems`
 LETTER = regex.compile(r"[\p{L}\p{M}]")
 LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
 CODE = re.compile(r"^ {0,3}(```|~~~).*(?:\n.*)*?(?:\n {0,3}\1[ \t]*$|\Z)", re.MULTILINE)
 BOLD = re.compile(r"\W*\*\*[^*\n]+\*\*(?:\s*\([^()\n]*\))?\W*")
 ITEM = re.compile(r"\n+[ \t]*(?:[-*+\u2022]|[0-9]{1,3}[.)])\s.*(?:\n[ \t]+\S.*)*")
+LISTED = re.compile(
+    r"^[ \t]*(?:(?P<mark>[-*+\u2022]|[0-9]{1,3}[.)])[ \t]+|(?=\*\*))(?P<item>\S.*(?:\n[ \t]+\S.*)*)", re.MULTILINE
+)
+NAME = re.compile(r"(?:\*\*[^*\n]+\*\*|`[^`\n]+`)(?:\s*\([^()\n]*\))?")  # of an item that says more
+MARKS = "|-*+\u2022.)0123456789 \t\n"  # before a row or an item
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
@@ -76,7 +76,7 @@ class Sentence:
     """content[start:end] of sources[source]. heading: above it, "" without one; opens: it is the first below that.
 
     columns: of a row of a table, the names of its columns. read_as: each of its cells behind the name of its column,
-    which is what is read of it. score: see `Weighing.scores`; 0.0 until it is weighed.
+    which is what is read of it. mark: before an item of a list. score: see `Weighing.scores`; 0.0 until it is weighed.
     """
 
     source: int
@@ -88,10 +88,24 @@ class Sentence:
     read_as: str = ""
     columns: tuple[str, ...] | None = None
     score: float = 0.0
+    mark: str = ""
 
     @property
     def is_row(self) -> bool:
         return bool(self.read_as)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One of the questions in a question. sentences: best first, ties by source rank, then place. certainty: how sure
+    it is that one of them answers. listing: all of what it asks for, in order, which answers in their place.
+    headline: their number, where that is asked for."""
+
+    question: str
+    sentences: list[Sentence]
+    certainty: float
+    listing: list[Sentence]
+    headline: str = ""
 
 
 class ExtractiveAnswerer:
@@ -128,17 +142,16 @@ class ExtractiveAnswerer:
         read = sum(self.embedder.count_tokens(text) for text in texts)
         question = [{"role": "user", "content": query}]
         with telemetry.ChatCall(self.system, self.model, messages=question, input_tokens=read) as call:
-            parts = split_questions(query)
-            weighed = [self.weigh(part, used_sources, spans) for part in parts]
-            evidence = max(certainty for _, certainty in weighed)
+            parts = [self.weigh(part, used_sources, spans, topic=topic) for part, topic in split_questions(query)]
+            evidence = max(part.certainty for part in parts)
             abstained = evidence < self.evidence_min
-            refusal = CheckedAnswer(WEAK_EVIDENCE if weighed[0][0] else NOTHING_FOUND)
-            kept = [ranked for ranked, certainty in weighed if certainty >= self.evidence_min]
-            missing = [
-                part for part, (_, certainty) in zip(parts, weighed, strict=True) if certainty < self.evidence_min
-            ]
-            chosen = extend(choose_sentences(kept), used_sources)
-            checked = refusal if abstained else quote(chosen, used_sources, missing)
+            refusal = CheckedAnswer(WEAK_EVIDENCE if parts[0].sentences else NOTHING_FOUND)
+            kept = [part for part in parts if part.certainty >= self.evidence_min]
+            missing = [part.question for part in parts if part.certainty < self.evidence_min]
+            best = choose_sentences([part.sentences for part in kept if not part.listing])
+            chosen = [*chain.from_iterable(part.listing for part in kept), *extend(best, used_sources)]
+            headline = next((part.headline for part in kept if part.headline), "")
+            checked = refusal if abstained else quote(chosen, used_sources, missing, headline)
             written = 0 if abstained else self.embedder.count_tokens(checked.answer)
             call.confidence = evidence
             call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written)
@@ -146,18 +159,22 @@ class ExtractiveAnswerer:
         return Draft(checked, abstained, usage, len(used_sources), evidence=round(evidence, 6))
 
     def weigh(
-        self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()
-    ) -> tuple[list[Sentence], float]:
-        """(the sentences, best first, ties by source rank, then place; how sure it is that one of them answers)."""
-        sentences, weighing = self.read(query, sources, spans)
+        self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = (), *, topic: str = ""
+    ) -> Part:
+        """topic: see `split_questions`."""
+        sentences, weighing = self.read(query, sources, spans, topic=topic)
         scored = [
             replace(item, score=round(float(score), 6))
             for item, score in zip(sentences, weighing.scores(), strict=True)
         ]
-        return sorted(scored, key=lambda item: (-item.score, item.source, item.start)), weighing.certainty()
+        ranked = sorted(scored, key=lambda item: (-item.score, item.source, item.start))
+        listing, certainty = [] if spans else find_listing(weighing, sentences, sources), weighing.certainty()
+        if not listing:
+            return Part(query, ranked, certainty, [])
+        return Part(query, ranked, max(certainty, VALUE_CERTAINTY), listing, weighing.question.count(len(listing)))
 
     def read(
-        self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = ()
+        self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = (), *, topic: str = ""
     ) -> tuple[list[Sentence], Weighing]:
         """(the sentences, by source, then place; what is measured of each)."""
         asked = regex.compile(rf"{regex.escape(fold(query).rstrip(ASKED))}[{ASKED}]*[?\uff1f\u061f]")
@@ -167,7 +184,7 @@ class ExtractiveAnswerer:
         places = [
             Place(item.source, item.read_as or item.text, item.heading, item.opens, item.is_row) for item in sentences
         ]
-        weighing = Weighing(read_question(query, likely), sources, places)
+        weighing = Weighing(read_question(query, likely, topic), sources, places)
         is_read = bool(places) and self._is_read(query, sources)
         return sentences, self._weigh_meaning(weighing) if is_read else weighing
 
@@ -205,7 +222,7 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
     known: set[tuple[str, int, int]] = set()
     sentences = []
     for number, source in enumerate(sources):
-        headers, heading, opens = RowReader(source), source.context.partition("\n")[0].rpartition(" > ")[2], True
+        headers, heading, opens = RowReader(source), heading_of(source), True
         for start, end in _units(source.content):
             if lead := LEAD.match(source.content, start, end):
                 start = lead.end()
@@ -225,6 +242,11 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             sentences.append(Sentence(number, start, start + len(text), text, heading, opens, row, columns))
             opens = False
     return sentences
+
+
+def heading_of(source: Candidate) -> str:
+    """The heading above a passage."""
+    return source.context.partition("\n")[0].rpartition(" > ")[2]
 
 
 def _units(content: str) -> list[tuple[int, int]]:
@@ -317,6 +339,80 @@ def extend(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sen
     return longer
 
 
+def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sentence]:
+    """All rows or items of the first table or list that is named as what is asked for, by the heading above it, its
+    first column or the line before it; where they are long their names alone. [] where the best sentence gives all of
+    it, where a number is asked for and the sources may not hold the whole list, and where it is too long to quote."""
+    asks = weighing.question.asks
+    if not asks or not sentences or weighing.gives_all(int(np.argmax(weighing.scores()))):
+        return []
+    for items in sorted([*_tables(sentences, sources), *_lists(sources)], key=lambda items: items[0].source):
+        source, first = sources[items[0].source], items[0]
+        above = source.content[: first.start]
+        before = [line for line in above.splitlines() if line.strip(MARKS) and line[0] != "|"][-1:]
+        lead = (first.heading, *(first.columns or ())[:1], *(line for line in before if line.endswith((":", "："))))
+        is_named = weighing.is_named("\n".join(lead), f"{source.context}\n{above}")
+        if is_named and (asks == "list" or _is_whole(items, sources)):
+            names = [name for name in map(_name_of, items) if name]
+            if sum(count_words(item.text) for item in items) <= WORDS_QUOTED:
+                return items
+            return (
+                names
+                if len(names) == len(items)
+                else items
+                if sum(len(item.text) for item in items) <= BLOCK_CHARS
+                else []
+            )
+    return []
+
+
+def _tables(sentences: Sequence[Sentence], sources: Sequence[Candidate]) -> list[list[Sentence]]:
+    tables: dict[Any, list[Sentence]] = {}
+    for row in sentences:
+        if row.is_row:
+            source = sources[row.source]
+            tables.setdefault((source.collection, source.doc_id, row.heading, row.columns), []).append(row)
+    return [sorted(rows, key=lambda row: sources[row.source].start + row.start) for rows in tables.values() if rows[1:]]
+
+
+def _lists(sources: Sequence[Candidate]) -> list[list[Sentence]]:
+    """Items of a list, or paragraphs that begin in bold, of which nothing stands between two."""
+    lists: list[list[Sentence]] = []
+    for number, source in enumerate(sources):
+        end, last = -1, ""
+        for item in LISTED.finditer(source.content):
+            start, mark = item.start("item"), item["mark"] or ""
+            if source.content[:start].count("```") % 2:
+                continue
+            above = [line for line in source.content[:start].splitlines() if line.startswith("#")]
+            heading = above[-1].strip("# ") if above else heading_of(source)
+            if end < 0 or source.content[end : item.start()].strip() or bool(mark) != bool(last):
+                lists.append([])
+            lists[-1].append(Sentence(number, start, item.end(), item["item"], heading, mark="- "))
+            end, last = item.end(), mark
+    return [items for items in lists if items[1:]]
+
+
+def _name_of(item: Sentence) -> Sentence | None:
+    """The first cell of a row, or what an item begins with in bold or as code; None without one."""
+    if item.is_row:
+        text = BAR.split(item.text)[0].rstrip()
+    else:
+        text = found[0] if (found := NAME.match(item.text)) else ""
+    return Sentence(item.source, item.start, item.start + len(text), text, mark="- ") if text else None
+
+
+def _is_whole(items: Sequence[Sentence], sources: Sequence[Candidate]) -> bool:
+    """Whether the list begins behind something else in its passage and ends before something else, or the passage that
+    follows is there and does not go on with it."""
+    first, last = sources[items[0].source], sources[items[-1].source]
+    if not first.content[: items[0].start].strip(MARKS):
+        return False
+    following = [each for each in sources if (each.doc_id, each.chunk_index) == (last.doc_id, last.chunk_index + 1)]
+    goes_on = any(re.match(r"\s*\|", each.content) or LISTED.match(each.content) for each in following)
+    return bool(last.content[items[-1].end :].strip("| \n")) or bool(following and not goes_on)
+
+
 def count_words(text: str) -> float:
     """Of text without spaces two characters count as a word."""
     rest, runs = split_runs(text)
@@ -328,19 +424,23 @@ def _is_repeated(sentence: Sentence, other: Sentence) -> bool:
     return len(one & two) >= SAME_WORDS * len(one | two)
 
 
-def quote(chosen: Sequence[Sentence], sources: Sequence[Candidate], missing: Sequence[str] = ()) -> CheckedAnswer:
+def quote(
+    chosen: Sequence[Sentence], sources: Sequence[Candidate], missing: Sequence[str] = (), headline: str = ""
+) -> CheckedAnswer:
     """The sentences, each followed by the marker of its source, then the questions that nothing answers. A marker
     inside a quotation is not a citation."""
-    answer = QuotedAnswer()
+    answer = QuotedAnswer(headline)
     for index, sentence in enumerate(chosen):
-        before = ""
+        before = "\n\n" if headline else ""
         if index:
-            is_prose = chosen[index - 1].text.endswith(CLOSED) and not (sentence.is_row or "\n" in sentence.text)
-            before = " " if is_prose else "\n"
+            last = chosen[index - 1]
+            is_prose = last.text.endswith(CLOSED) and not (sentence.is_row or sentence.mark or "\n" in sentence.text)
+            before = "\n\n" if last.mark and not sentence.mark else " " if is_prose else "\n"
+        before += sentence.mark
         source, marker = sources[sentence.source], sentence.source + 1
         answer.add(before, sentence.text, source, marker, sentence.start, sentence.end, sentence.columns)
     for part in missing:
-        answer.note(f"\n{NOT_FOUND} {part}")
+        answer.note(f"\n\n{NOT_FOUND} {part}")
     return answer.checked()
 
 

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ FORM_SHARE = 0.8  # what another form of a word counts
 VALUE_CERTAINTY = 0.5  # of "The door code is 4711."
 HARDEST_SHARE = 3  # of a question's tokens: the third that a text matches least
 HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the first
+NEITHER = 3.0  # how far a sentence that names neither of two things falls behind
 OTHER_KEY = 20.0  # more than any two scores differ by
 
 WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
@@ -67,8 +69,10 @@ def _expressions(name: str) -> dict[str, Any]:
 
 _FUNCTION = {language: frozenset(map(fold, words.split())) for language, words in MODEL["function"].items()}
 _ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
-_KINDS = {kind: _expressions(kind) for kind in ("date", "number", "person", "reason", "way", "formula")}
-_BECAUSE = _expressions("because")
+_KINDS = {kind: _expressions(kind) for kind in ("frequency", "date", "number", "person", "reason", "way", "formula")}
+_ASKS = {name: _expressions(name) for name in ("list", "count")}
+_GIVEN = {kind: _expressions(given) for kind, given in (("frequency", "repeated"), ("reason", "because"))}
+_EITHER, _LEANS = _expressions("either"), _expressions("leans")
 _ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in MODEL["also"].items()}
 _DEFINITION = {language: tuple(map(regex.compile, each)) for language, each in MODEL["definition"].items()}
 _DIFFERENCE = {language: (regex.compile(text), each) for language, (text, each) in MODEL["difference"].items()}
@@ -76,6 +80,7 @@ _CODE = regex.compile(r"`[^`\n]*`|```|~~~|\*[^*\n]+\*.*\*[^*\n]+\*|^\p{L}+ \*")
 _BOLD = regex.compile(r"\*\*([^*\n]+)\*\*")
 _FORMULA = regex.compile(r"[\p{L}\p{N})]\s(?:[≈+*/×÷·^−]|=\s[\p{L}√Σ∑(])|[√Σ∑^]\s?[\p{L}\p{N}(]")  # not: k = 60
 _ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
+_ENUMERATION = regex.compile(r"(?:[^,;،、]{2,}[,;،、]){2}")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
 _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
 
@@ -83,25 +88,45 @@ _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
 @dataclass(frozen=True, slots=True)
 class Question:
     """words: its content words, folded, each once, in order. kind: one of _KINDS, "definition" or "".
-    names: its capitalized words but the first, and its numbers."""
+    names: its capitalized words but the first, and its numbers. either: the words of which one is enough, as in
+    "Is it open or closed?". asks: "list" for all there are, "count" for how many, or ""."""
 
     text: str
     language: str
     words: tuple[str, ...]
     kind: str
     names: tuple[str, ...]
+    either: frozenset[str] = frozenset()
+    asks: str = ""
+
+    def count(self, number: int) -> str:
+        """The words for how many things a list has, where the question asks for that; else ""."""
+        words: Mapping[str, str] = MODEL["listed"]
+        return words.get(self.language, words["en"]).format(number) if self.asks == "count" else ""
 
 
 @lru_cache(maxsize=256)
-def read_question(text: str, likely: str = "") -> Question:
-    """likely: the language of the passages, which the question is in where nothing speaks against it."""
+def read_question(text: str, likely: str = "", topic: str = "") -> Question:
+    """likely: the language of the passages, which the question is in where nothing speaks against it. topic: the
+    question before it, that says what it is about."""
+    asked, text = fold(text), f"{topic} {text}".strip()
     language = detect_language(text, likely)
-    asked = fold(text)
     kind = next((kind for kind, each in _KINDS.items() if language in each and each[language].search(asked)), "")
     if not kind and language in _DEFINITION and _DEFINITION[language][0].search(asked):
         kind = "definition"
     names = (*_names(text, ""), *_NUMBER.findall(text))
-    return Question(text, language, tuple(dict.fromkeys(content_words(text, language))), kind, names)
+    words = tuple(dict.fromkeys(content_words(text, language)))
+    either = _read_either(asked, language)
+    asks = next((name for name, each in _ASKS.items() if language in each and each[language].search(asked)), "")
+    return Question(text, language, words, kind, names, either, asks)
+
+
+def _read_either(asked: str, language: str) -> frozenset[str]:
+    """The last word before "or" and the first behind it."""
+    found = _EITHER[language].search(asked) if language in _EITHER else None
+    before = content_words(asked[: found.start()], language) if found else []
+    behind = content_words(asked[found.end() :], language) if found else []
+    return frozenset((before[-1], behind[0])) if before and behind else frozenset()
 
 
 def _names(text: str, language: str) -> list[str]:
@@ -130,10 +155,27 @@ def _stem(word: str) -> str:
     return str(_ARTICLE.sub("", word))
 
 
-def split_questions(text: str) -> list[str]:
-    """The questions in one, in order, where their words say where each begins; else the text alone."""
-    parts = [part for whole in _ASKED.split(text) for part in _also(whole)]
-    return [part.strip() for part in parts if len(part.split()) > 1 or part.strip() == text] or [text]
+def split_questions(text: str) -> list[tuple[str, str]]:
+    """[(question, topic)] of the questions in one, in order, where their words say where each begins; else the text
+    alone. topic: the question before one that has no words of its own, or points back; else "". The last one comes
+    first where it is only asked how, as what follows another is searched for behind it."""
+    asked: list[tuple[str, str]] = []
+    for whole in _ASKED.split(text):
+        for part in map(str.strip, _also(whole)):
+            before = asked[-1][0] if asked else ""
+            leans = _leans(part, before) if before else False
+            if leans or len(part.split()) > 1:
+                asked.append((part, before if leans else ""))
+    is_follow_up = len(asked) > 1 and asked[-1][1] and len(_ASKED.split(text)) > 1
+    return [asked[-1], *asked[:-1]] if is_follow_up else asked or [(text, "")]
+
+
+def _leans(part: str, before: str) -> bool:
+    """Whether it has no word of its own but asks for a kind of answer, or one at most and a pronoun."""
+    question = read_question(part, detect_language(before))
+    pronoun = _LEANS.get(question.language)
+    is_pointing = bool(pronoun and pronoun.search(fold(part)))
+    return bool(question.kind) if not question.words else is_pointing and len(question.words) == 1
 
 
 def _also(text: str) -> list[str]:
@@ -148,8 +190,10 @@ def _also(text: str) -> list[str]:
 class Matcher:
     """Which of a question's words a text holds: 1.0, or FORM_SHARE for another form that begins alike."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], either: frozenset[str] = frozenset()) -> None:
+        """either: of these words one stands for all."""
         self.places = {word: place for place, word in enumerate(words)}
+        self.either = [self.places[word] for word in sorted(either)]
         self.beginnings: dict[str, list[int]] = {}
         for word, place in self.places.items():
             if len(word) > 2 and not any(map(str.isnumeric, word)):  # a number or a key has no other form
@@ -166,6 +210,8 @@ class Matcher:
             for length in self.lengths:
                 for other in self.beginnings.get(word[:length], ()):
                     row[other] = max(row[other], FORM_SHARE)
+        if self.either:
+            row[self.either] = row[self.either].max()
         return row
 
 
@@ -187,7 +233,7 @@ class Weighing:
     def __init__(self, question: Question, sources: Sequence[Candidate], places: Sequence[Place]) -> None:
         self.question, self.sources, self.places = question, sources, places
         self.tokens: dict[int, np.ndarray] = {}
-        self._matcher = matcher = Matcher(question.words)
+        self._matcher = matcher = Matcher(question.words, question.either)
         language = question.language
         own = [content_words(place.text, language) for place in places]
         self._held = _stack([matcher.match(words) for words in own], len(question.words))
@@ -239,7 +285,20 @@ class Weighing:
         scores: np.ndarray = self.order @ np.array(MODEL["order"][self.kind])
         unread = [bool(self.tokens) and index not in self.tokens for index in range(len(self.places))]
         scores -= OTHER_KEY * (self._of_other_keys() + np.array(unread, dtype=float))
+        scores -= NEITHER * self._name_neither()
         return scores
+
+    def _name_neither(self) -> np.ndarray:
+        """Which sentences name neither of two things that are asked about, nor point back to one that does, if any
+        does."""
+        if not self._matcher.either:
+            return np.zeros(len(self.places))
+        named, pronoun = self._held[:, self._matcher.either[0]] > 0, _LEANS.get(self.question.language)
+        for index, (before, place) in enumerate(pairwise(self.places), 1):
+            points = pronoun and before.source == place.source and pronoun.match(fold(place.text))
+            named[index] |= bool(points and named[index - 1])
+        lacking: np.ndarray = named.any() * ~named
+        return lacking.astype(float)
 
     def _of_other_keys(self) -> np.ndarray:
         """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""
@@ -258,6 +317,21 @@ class Weighing:
         model = MODEL["certainty"][self.kind]
         value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
         return max(value, VALUE_CERTAINTY) if self._gives_value(int(np.argmax(self.scores()))) else value
+
+    def names_all(self, text: str) -> bool:
+        """Whether it holds every word of the question."""
+        return bool((self._matcher.match(content_words(text, self.question.language)) > 0).all())
+
+    def gives_all(self, index: int) -> bool:
+        """Whether a sentence, no row, holds every word of the question and what it asks for: several things or a number."""
+        place = self.places[index]
+        given = _ENUMERATION.search(place.text) if self.question.asks == "list" else self._offer(place)
+        return bool(given) and not place.is_row and self.names_all(place.text)
+
+    def is_named(self, lead: str, text: str) -> bool:
+        """Whether the lead of a list holds the first word of the question, and that or the text above the others."""
+        above, around = (self._matcher.match(content_words(each, self.question.language)) > 0 for each in (lead, text))
+        return bool(above[:1].all() and len(above) and (above | around).all())
 
     def _gives_value(self, index: int) -> bool:
         """Whether a sentence says only words of the question, two at least, and a number or key that is new."""
@@ -313,10 +387,8 @@ class Weighing:
             return 2.0 * bool(_FORMULA.search(text))
         if kind == "definition":
             return float(self._defines(place))
-        if kind == "reason":
-            because = _BECAUSE.get(self.question.language)
-            return float(bool(because and because.search(fold(text))))
-        return 0.0
+        given = _GIVEN.get(kind, {}).get(self.question.language)
+        return float(bool(given and given.search(fold(text))))
 
     def _defines(self, place: Place) -> bool:
         """Whether it begins with what is asked for and at most a word more, in bold, as a first cell or before "is"."""

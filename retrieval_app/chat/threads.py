@@ -13,9 +13,11 @@ import json
 import logging
 import re
 import threading
+import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -260,27 +262,9 @@ def name_source(source: dict[str, Any]) -> str:
 QUESTION_CHARS_MAX = 400  # a longer one names its topic
 WORDS_MAX = 3  # "Why?", "Seit wann?": too short to name a topic, unless a name or a figure is among them
 WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
-OPENER = re.compile(
-    r"(?:and|but|also|or|so|what about|how about|what if|then|und|aber|auch|oder|was ist mit|"
-    r"wie (?:ist|steht|sieht) es (?:mit|bei)|f(?:or|ür)\s.*\b(?:too|as well|auch))\b",
-    re.IGNORECASE,
-)
-# "when a job fails, is it retried": the question itself says what the pronoun stands for
-CONDITION = re.compile(r"(?:when|if|while|once|unless|because|wenn|falls|sobald|weil|obwohl)\b.*,", re.IGNORECASE)
-EXPLETIVE = re.compile(
-    r"\b(?:is|was) it (?:possible|necessary|allowed|true|safe|worth|common|legal|ok|raining)\b|\bit (?:rains?|takes?)\b"
-    r"|\b(?:is|are|was|were) there\b(?! any of)|\bthere (?:is|are|was|were|be)\b"
-    r"|\bgibt es\b|\bes (?:gibt|regnet|heißt)\b"
-    r"|\b(?:ist|wäre) es (?:möglich|erlaubt|nötig|sinnvoll|wahr)\b|\bgeht es um\b",
-    re.IGNORECASE,
-)
-# "das" and "this" point back where no noun follows; as an article they are no pronoun
-POINTING = re.compile(
-    r"\b(?:it|its|they|them|their|he|him|his|she|her|there|one|ones|any of|this|that|these|those|er|ihn|ihm|sie|"
-    r"(?:ist|war|hat|wird|kann|darf|muss|kostet|geht|dauert) es|sein\w{0,2}|ihr\w{0,2}|dessen|deren|dort|dorthin|davon|"
-    r"dafür|dagegen|damit|darin|daran|darauf|dazu|darüber|"
-    r"dabei|danach|dadurch|diese[rsnm]?|das(?=\s*[?.!]|\s+(?:ist|sind|war|geht|dauert|kostet|melden|machen)\b))\b",
-    re.IGNORECASE,
+_WORDS = tomllib.loads(Path(__file__).with_name("follow_ups.toml").read_text(encoding="utf-8"))
+OPENER, CONDITION, EXPLETIVE, POINTING = (
+    re.compile(_WORDS[name], re.IGNORECASE) for name in ("opener", "condition", "expletive", "pointing")
 )
 
 

@@ -145,8 +145,62 @@ def test_what_belongs_together_is_quoted_whole() -> None:
     assert answer == f"{code}\n[1]"
 
 
-def test_a_question_for_a_difference_asks_for_both() -> None:
-    assert split_questions("What is the difference between a plan and a run?") == ["What is a plan?", "What is a run?"]
+@pytest.mark.parametrize(
+    ("query", "parts"),
+    [
+        ("What is the difference between a plan and a run?", [("What is a plan?", ""), ("What is a run?", "")]),
+        ("Who built the mill and when?", [("Who built the mill", ""), ("when?", "Who built the mill")]),
+        (
+            "Wer baute die Mühle und wo steht sie?",
+            [("Wer baute die Mühle", ""), ("wo steht sie?", "Wer baute die Mühle")],
+        ),
+        ("Is it cleaned? How often?", [("How often?", "Is it cleaned?"), ("Is it cleaned?", "")]),
+        ("Who pays? Which mill is old?", [("Who pays?", ""), ("Which mill is old?", "")]),
+    ],
+)
+def test_the_parts_of_a_question_and_what_they_are_about(query: str, parts: list[tuple[str, str]]) -> None:
+    assert split_questions(query) == parts
+
+
+LONG = "all that others have written in the books of the house and of the garden, on each day of the week " * 3
+ROLES = f"""# House\n\nEach person has a role.\n\n## Roles\n\n| role | reads |\n|---|---|\n| guest | {LONG} |
+| owner | {LONG} |\n\nRoles are given by the owner."""
+FARBEN = "# Tor\n\nEine Farbe hat jedes Tor.\n\nDie Farben:\n\n- Rot\n- Grün\n- Blau\n\nDie Farbe wählt der Wärter."
+KEYS = "Keys are made of iron. The keys are red, blue, green and white. A key has a number.\n\nKeys:\n\n- red\n- old"
+TOR = "Am Sonntag ist der Park schön. Das Tor bleibt am Abend geschlossen. Das Tor ist aus Eisen und hat zwei Flügel."
+DOCK = (
+    "The pump has a red case. The pump is cleaned with cold water. The pump is cleaned every Monday. It stands there."
+)
+PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pumpe wird jeden Montag gereinigt."
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "headline", "quotes"),
+    [
+        ("Which roles are there?", ROLES, "", ["guest", "owner"]),
+        ("List all roles of the house.", ROLES, "", ["guest", "owner"]),
+        ("How many roles are there?", ROLES, "2 are listed:", ["guest", "owner"]),
+        ("Welche Farben gibt es?", FARBEN, "", ["Rot", "Grün", "Blau"]),
+        ("Wie viele Farben gibt es?", FARBEN, "Aufgeführt sind 3:", ["Rot", "Grün", "Blau"]),
+        (
+            "Wie viele Farben gibt es?",
+            FARBEN.partition("\n\nDie Farbe w")[0],
+            "Eine Farbe",
+            ["Eine Farbe hat jedes Tor."],
+        ),
+        ("Which keys are there?", KEYS, "The keys are", ["The keys are red, blue, green and white."]),
+        ("Is the case of the pump red or blue?", DOCK, "", ["The pump has a red case."]),
+        ("Ist das Tor offen oder geschlossen?", TOR, "", ["Das Tor bleibt am Abend geschlossen."]),
+        ("Is the pump cleaned? How often?", DOCK, "", ["The pump is cleaned every Monday."]),
+        ("Wird die Pumpe gereinigt? Wie oft?", PUMPE, "", ["Die Pumpe wird jeden Montag gereinigt."]),
+        ("Yes or no: has the pump a red case?", DOCK, "", ["The pump has a red case."]),
+    ],
+)
+def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headline: str, quotes: list[str]) -> None:
+    language = "de" if text in (FARBEN, TOR, PUMPE) else "en"
+    checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language=language)]).checked
+    assert [each.quote for each in checked.citations][: len(quotes)] == quotes
+    assert checked.answer.startswith(headline)
 
 
 @pytest.mark.parametrize(
