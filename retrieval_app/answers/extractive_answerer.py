@@ -32,7 +32,7 @@ from retrieval_app.answers.question_match import (
     SUFFIX,
     VALUE_CERTAINTY,
     WORD,
-    Place,
+    Sentence,
     Weighing,
     fold,
     read_question,
@@ -69,30 +69,6 @@ ASKED = "?\uff1f\u061f ."  # what a question ends with
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
-
-
-@dataclass(frozen=True, slots=True)
-class Sentence:
-    """content[start:end] of sources[source]. heading: above it, "" without one; opens: it is the first below that.
-
-    columns: of a row of a table, the names of its columns. read_as: each of its cells behind the name of its column,
-    which is what is read of it. mark: before an item of a list. score: see `Weighing.scores`; 0.0 until it is weighed.
-    """
-
-    source: int
-    start: int
-    end: int
-    text: str
-    heading: str = ""
-    opens: bool = False
-    read_as: str = ""
-    columns: tuple[str, ...] | None = None
-    score: float = 0.0
-    mark: str = ""
-
-    @property
-    def is_row(self) -> bool:
-        return bool(self.read_as)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,11 +157,8 @@ class ExtractiveAnswerer:
         readable = [item for item in read_sentences(sources) if not asked.search(fold(item.text))]  # an echo, no answer
         sentences = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
         likely = str(sources[0].attributes.get("language", "")) if sources else ""
-        places = [
-            Place(item.source, item.read_as or item.text, item.heading, item.opens, item.is_row) for item in sentences
-        ]
-        weighing = Weighing(read_question(query, likely, topic), sources, places)
-        is_read = bool(places) and self._is_read(query, sources)
+        weighing = Weighing(read_question(query, likely, topic), sources, sentences)
+        is_read = bool(sentences) and self._is_read(query, sources)
         return sentences, self._weigh_meaning(weighing) if is_read else weighing
 
     def _is_read(self, query: str, sources: Sequence[Candidate]) -> bool:
@@ -200,9 +173,7 @@ class ExtractiveAnswerer:
         """With what the encoder says of the SENTENCES_ENCODED sentences that are best by their words."""
         first = np.argsort(-weighing.scores(), kind="stable")[:SENTENCES_ENCODED].tolist()
         try:
-            parts = encoder().compare(
-                weighing.question.text, [_with_heading(weighing.places[place]) for place in first]
-            )
+            parts = encoder().compare(weighing.question.text, [weighing.places[place].headed for place in first])
         except EmbedderError as error:
             if self.without_embedder is None:
                 raise
@@ -294,10 +265,6 @@ class RowReader:
 
 def _cells(row: str) -> list[str]:
     return [cell.strip() for cell in BAR.split(row)[1:-1]]
-
-
-def _with_heading(place: Place) -> str:
-    return f"{place.heading}: {place.text}" if place.opens and place.heading else place.text
 
 
 def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str, Any]]) -> bool:

@@ -216,26 +216,47 @@ class Matcher:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A sentence to be weighed. source: index of its passage. text: as read; heading: above it; opens: it is the first
-    below that. is_row: it is a row of a table, which no other row says more about."""
+class Sentence:
+    """content[start:end] of sources[source]. heading: above it, "" without one; opens: it is the first below that.
+
+    columns: of a row of a table, the names of its columns. read_as: each of its cells behind the name of its column,
+    which is what is read of it. mark: before an item of a list. score: see `Weighing.scores`; 0.0 until it is weighed.
+    """
 
     source: int
+    start: int
+    end: int
     text: str
     heading: str = ""
     opens: bool = False
-    is_row: bool = False
+    read_as: str = ""
+    columns: tuple[str, ...] | None = None
+    score: float = 0.0
+    mark: str = ""
+
+    @property
+    def is_row(self) -> bool:
+        """Whether it is a row of a table, which no other row says more about."""
+        return bool(self.read_as)
+
+    @property
+    def said(self) -> str:
+        return self.read_as or self.text
+
+    @property
+    def headed(self) -> str:
+        return f"{self.heading}: {self.said}" if self.opens and self.heading else self.said
 
 
 class Weighing:
     """The question against the sentences of the sources, in their order. order: one row of ORDER per sentence."""
 
-    def __init__(self, question: Question, sources: Sequence[Candidate], places: Sequence[Place]) -> None:
+    def __init__(self, question: Question, sources: Sequence[Candidate], places: Sequence[Sentence]) -> None:
         self.question, self.sources, self.places = question, sources, places
         self.tokens: dict[int, np.ndarray] = {}
         self._matcher = matcher = Matcher(question.words, question.either)
         language = question.language
-        own = [content_words(place.text, language) for place in places]
+        own = [content_words(place.said, language) for place in places]
         self._held = _stack([matcher.match(words) for words in own], len(question.words))
         texts = [content_words(source.text, language) for source in sources]
         self._passages = _stack([matcher.match(words) for words in texts], len(question.words))
@@ -295,7 +316,7 @@ class Weighing:
             return np.zeros(len(self.places))
         named, pronoun = self._held[:, self._matcher.either[0]] > 0, _LEANS.get(self.question.language)
         for index, (before, place) in enumerate(pairwise(self.places), 1):
-            points = pronoun and before.source == place.source and pronoun.match(fold(place.text))
+            points = pronoun and before.source == place.source and pronoun.match(fold(place.said))
             named[index] |= bool(points and named[index - 1])
         lacking: np.ndarray = named.any() * ~named
         return lacking.astype(float)
@@ -323,10 +344,10 @@ class Weighing:
         return bool((self._matcher.match(content_words(text, self.question.language)) > 0).all())
 
     def gives_all(self, index: int) -> bool:
-        """Whether a sentence, no row, holds every word of the question and what it asks for: several things or a number."""
+        """Whether a sentence, no row, holds each word of the question and what it asks for: things or a number."""
         place = self.places[index]
-        given = _ENUMERATION.search(place.text) if self.question.asks == "list" else self._offer(place)
-        return bool(given) and not place.is_row and self.names_all(place.text)
+        given = _ENUMERATION.search(place.said) if self.question.asks == "list" else self._offer(place)
+        return bool(given) and not place.is_row and self.names_all(place.said)
 
     def is_named(self, lead: str, text: str) -> bool:
         """Whether the lead of a list holds the first word of the question, and that or the text above the others."""
@@ -335,7 +356,7 @@ class Weighing:
 
     def _gives_value(self, index: int) -> bool:
         """Whether a sentence says only words of the question, two at least, and a number or key that is new."""
-        words = content_words(self.places[index].text, self.question.language)
+        words = content_words(self.places[index].said, self.question.language)
         new = [word for word in words if not self._matcher.match([word]).any()]
         return len(words) - len(new) > 1 and bool(new) and all(any(map(str.isnumeric, word)) for word in new)
 
@@ -367,10 +388,10 @@ class Weighing:
         names = self.question.names
         return sum(name[: max(4, int(len(name) * 0.7))] in text for name in names) / len(names) if names else 1.0
 
-    def _offer(self, place: Place) -> float:
+    def _offer(self, place: Sentence) -> float:
         """0 to 1: how far the sentence holds the kind of answer that is asked for; 0 where no kind is. 2 for a formula:
         seldom does anything else answer that."""
-        kind, asked, text = self.question.kind, self.question.text, place.text
+        kind, asked, text = self.question.kind, self.question.text, place.said
         if kind == "number":
             numbers = [number for number in _NUMBER.findall(text) if number not in asked]
             if any(not _YEAR.fullmatch(number) for number in numbers):
@@ -390,13 +411,13 @@ class Weighing:
         given = _GIVEN.get(kind, {}).get(self.question.language)
         return float(bool(given and given.search(fold(text))))
 
-    def _defines(self, place: Place) -> bool:
+    def _defines(self, place: Sentence) -> bool:
         """Whether it begins with what is asked for and at most a word more, in bold, as a first cell or before "is"."""
-        bold = _BOLD.match(place.text)
-        given = bold or _DEFINITION[self.question.language][1].match(fold(place.text))
+        bold = _BOLD.match(place.said)
+        given = bold or _DEFINITION[self.question.language][1].match(fold(place.said))
         term = given[1] if given else ""
         if place.is_row:
-            term = place.text.partition("; ")[0].rpartition(": ")[2]
+            term = place.said.partition("; ")[0].rpartition(": ")[2]
         words = content_words(term, self.question.language)
         return len(words) <= len(self.question.words) + 1 and bool((self._matcher.match(words) > 0).all())
 

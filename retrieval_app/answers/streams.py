@@ -14,10 +14,12 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import tomllib
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from contextvars import copy_context
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from django.conf import settings
@@ -64,42 +66,17 @@ class ErrorEvent(Schema):
     run_id: str | None
 
 
-EVENTS_EXAMPLE = """event: search_results
-data: {"results": [...], "run_id": "...", "mode": "hybrid", ...}
-
-event: token
-data: {"text": "Switch it off [1]"}
-
-event: citation
-data: {"marker": 1, "doc_id": "pump.md", "chunk_index": 0, "answer_start": 14, "answer_end": 17, ...}
-
-event: final
-data: {"answer": "Switch it off [1].", "status": "ok", "citations": [...], ...}
-"""
-ASK_EVENTS: dict[str, Any] = {
-    "responses": {
-        200: {
-            "content": {
-                "text/event-stream": {
-                    "schema": {
-                        "type": "string",
-                        "description": "search_results: what search answers. token: {text}, the next piece of the "
-                        "checked answer. citation: a valid citation, right after its marker. final: what the JSON "
-                        "answer holds. error: the error's JSON with status and run_id. Comments keep the connection.",
-                        "x-events": {
-                            "search_results": {"$ref": "#/components/schemas/SearchResponse"},
-                            "token": TokenEvent.model_json_schema(),
-                            "citation": CitationEvent.model_json_schema(),
-                            "final": {"$ref": "#/components/schemas/AskResponse"},
-                            "error": ErrorEvent.model_json_schema(),
-                        },
-                    },
-                    "example": EVENTS_EXAMPLE,
-                }
-            }
-        }
-    }
+_STATED = tomllib.loads(Path(__file__).with_name("ask_events.toml").read_text(encoding="utf-8"))
+_EVENTS = {
+    "search_results": {"$ref": "#/components/schemas/SearchResponse"},
+    "token": TokenEvent.model_json_schema(),
+    "citation": CitationEvent.model_json_schema(),
+    "final": {"$ref": "#/components/schemas/AskResponse"},
+    "error": ErrorEvent.model_json_schema(),
 }
+_SCHEMA = {"type": "string", "description": _STATED["description"], "x-events": _EVENTS}
+_CONTENT = {"text/event-stream": {"schema": _SCHEMA, "example": _STATED["example"]}}
+ASK_EVENTS: dict[str, Any] = {"responses": {200: {"content": _CONTENT}}}
 
 
 def body_of(answer: Schema) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import shlex
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -349,20 +350,7 @@ def same_as_run(run_id: str, explanation: Mapping[str, Any]) -> dict[str, Any] |
     return {"run": run, "same_plan": same_plan, "same": now == then, "same_order": same_order}
 
 
-PYTHON = """\
-import json
-import urllib.request
-from os import environ
-
-request = urllib.request.Request(
-    {url!r},
-    data=json.dumps({payload}).encode(),
-    headers={{"Authorization": f"Bearer {{environ['RAGD_KEY']}}", "Content-Type": "application/json"}},
-)
-with urllib.request.urlopen(request) as answer:
-    for result in json.load(answer)["results"]:
-        print(result["rank"], result["score"], result["doc_id"], result["chunk_index"])
-"""
+PYTHON = Path(__file__).with_name("search.py.txt").read_text(encoding="utf-8")
 
 
 def search_payload(query: str, plan_name: str, explicit: Mapping[str, Any]) -> dict[str, Any]:

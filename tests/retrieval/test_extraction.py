@@ -16,7 +16,7 @@ from retrieval_app.answers.extractive_answerer import (
     read_sentences,
     stems,
 )
-from retrieval_app.answers.question_match import ORDER, Place, Weighing, read_question, split_questions
+from retrieval_app.answers.question_match import ORDER, Sentence, Weighing, read_question, split_questions
 from retrieval_app.answers.refusals import declines
 from tests.builders import WordEmbedder
 
@@ -232,7 +232,7 @@ def test_the_kind_of_answer_that_is_asked_for(text: str, language: str, kind: st
     ],
 )  # fmt: skip
 def test_what_a_sentence_offers(query: str, offers: dict[str, float]) -> None:
-    places = [Place(0, text) for text in offers]
+    places = [Sentence(0, 0, 0, text) for text in offers]
     weighing = Weighing(read_question(query), [source("p", " ".join(offers))], places)
     assert weighing.order[:, ORDER.index("kind")].tolist() == list(offers.values())
 
@@ -240,7 +240,7 @@ def test_what_a_sentence_offers(query: str, offers: dict[str, float]) -> None:
 def test_names_are_neither_the_first_word_nor_german_nouns() -> None:
     assert read_question("¿Qué hizo Florey en Oxford?", "es").names == ("Florey", "Oxford")
     question = read_question("Wer hat die Pumpe repariert?", "de")
-    places = [Place(0, "Die Pumpe und der Motor."), Place(0, "Es war Ada Holm.")]
+    places = [Sentence(0, 0, 0, text) for text in ("Die Pumpe und der Motor.", "Es war Ada Holm.")]
     assert Weighing(question, [source("p", "Es")], places).order[:, ORDER.index("kind")].tolist() == [0.0, 1.0]
     assert [read_question(text).words for text in ("Who may see it?", "Wer muss es sehen?")] == [("see",), ("sehen",)]
 
@@ -266,9 +266,7 @@ def test_markers_stand_where_the_citations_say() -> None:
 def test_words_weigh_more_the_rarer_they_are() -> None:
     sources = [source("p", PUMP), source("g", GARDEN)]
     sentences = read_sentences(sources)
-    weighing = Weighing(
-        read_question("pump hedge"), sources, [Place(each.source, each.text, each.heading) for each in sentences]
-    )
+    weighing = Weighing(read_question("pump hedge"), sources, sentences)
     share = {each.text: row[ORDER.index("words")] for each, row in zip(sentences, weighing.order, strict=True)}
     hedge = next(value for text, value in share.items() if "hedge" in text)
     pump = next(value for text, value in share.items() if "main pump" in text)
