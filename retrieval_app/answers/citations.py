@@ -466,8 +466,8 @@ class QuotedAnswer:
         begin = len(self.answer) + len(before)
         gap = "\n" if shown.endswith(("```", "~~~")) else " "  # behind its fence a block of code would not end
         self.answer += f"{before}{shown}{gap}[{marker}]"
-        placed = PlacedMarker(marker, len(self.answer) - len(f"[{marker}]"), len(self.answer))
-        self.citations.append(cite(placed, source, start, end, "quote", len(self.sentences), column_names))
+        place = PlacedMarker(marker, len(self.answer) - len(f"[{marker}]"), len(self.answer))
+        self.citations.append(cite(place, source, start, end, "quote", len(self.sentences), column_names))
         exact, text = shown == source.content[start:end], self.answer[begin:]
         self.sentences.append(
             AnswerSentence(text, begin, len(self.answer), (marker,), exact or None, 1.0 if exact else None)

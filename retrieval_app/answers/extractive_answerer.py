@@ -365,7 +365,7 @@ def _name_of(item: Sentence) -> Sentence | None:
     if item.is_row:
         text = BAR.split(item.text)[0].rstrip()
     else:
-        text = found[0] if (found := NAME.match(item.text)) else ""
+        text = name[0] if (name := NAME.match(item.text)) else ""
     return Sentence(item.source, item.start, item.start + len(text), text, mark="- ") if text else None
 
 
@@ -375,9 +375,9 @@ def _is_whole(items: Sequence[Sentence], sources: Sequence[Candidate]) -> bool:
     first, last = sources[items[0].source], sources[items[-1].source]
     if not first.content[: items[0].start].strip(MARKS):
         return False
-    following = [each for each in sources if (each.doc_id, each.chunk_index) == (last.doc_id, last.chunk_index + 1)]
-    goes_on = any(re.match(r"\s*\|", each.content) or LISTED.match(each.content) for each in following)
-    return bool(last.content[items[-1].end :].strip("| \n")) or bool(following and not goes_on)
+    next_sources = [each for each in sources if (each.doc_id, each.chunk_index) == (last.doc_id, last.chunk_index + 1)]
+    goes_on = any(re.match(r"\s*\|", each.content) or LISTED.match(each.content) for each in next_sources)
+    return bool(last.content[items[-1].end :].strip("| \n")) or bool(next_sources and not goes_on)
 
 
 def count_words(text: str) -> float:

@@ -123,9 +123,9 @@ def read_question(text: str, likely: str = "", topic: str = "") -> Question:
 
 def _read_either(asked: str, language: str) -> frozenset[str]:
     """The last word before "or" and the first behind it."""
-    found = _EITHER[language].search(asked) if language in _EITHER else None
-    before = content_words(asked[: found.start()], language) if found else []
-    behind = content_words(asked[found.end() :], language) if found else []
+    sign = _EITHER[language].search(asked) if language in _EITHER else None
+    before = content_words(asked[: sign.start()], language) if sign else []
+    behind = content_words(asked[sign.end() :], language) if sign else []
     return frozenset((before[-1], behind[0])) if before and behind else frozenset()
 
 
@@ -159,15 +159,15 @@ def split_questions(text: str) -> list[tuple[str, str]]:
     """[(question, topic)] of the questions in one, in order, where their words say where each begins; else the text
     alone. topic: the question before one that has no words of its own, or points back; else "". The last one comes
     first where it is only asked how, as what follows another is searched for behind it."""
-    asked: list[tuple[str, str]] = []
+    parts: list[tuple[str, str]] = []
     for whole in _ASKED.split(text):
         for part in map(str.strip, _also(whole)):
-            before = asked[-1][0] if asked else ""
+            before = parts[-1][0] if parts else ""
             leans = _leans(part, before) if before else False
             if leans or len(part.split()) > 1:
-                asked.append((part, before if leans else ""))
-    is_follow_up = len(asked) > 1 and asked[-1][1] and len(_ASKED.split(text)) > 1
-    return [asked[-1], *asked[:-1]] if is_follow_up else asked or [(text, "")]
+                parts.append((part, before if leans else ""))
+    is_follow_up = len(parts) > 1 and parts[-1][1] and len(_ASKED.split(text)) > 1
+    return [parts[-1], *parts[:-1]] if is_follow_up else parts or [(text, "")]
 
 
 def _leans(part: str, before: str) -> bool:
@@ -314,11 +314,11 @@ class Weighing:
         does."""
         if not self._matcher.either:
             return np.zeros(len(self.places))
-        named, pronoun = self._held[:, self._matcher.either[0]] > 0, _LEANS.get(self.question.language)
+        names_one, pronoun = self._held[:, self._matcher.either[0]] > 0, _LEANS.get(self.question.language)
         for index, (before, place) in enumerate(pairwise(self.places), 1):
             points = pronoun and before.source == place.source and pronoun.match(fold(place.said))
-            named[index] |= bool(points and named[index - 1])
-        lacking: np.ndarray = named.any() * ~named
+            names_one[index] |= bool(points and names_one[index - 1])
+        lacking: np.ndarray = names_one.any() * ~names_one
         return lacking.astype(float)
 
     def _of_other_keys(self) -> np.ndarray:
@@ -346,8 +346,8 @@ class Weighing:
     def gives_all(self, index: int) -> bool:
         """Whether a sentence, no row, holds each word of the question and what it asks for: things or a number."""
         place = self.places[index]
-        given = _ENUMERATION.search(place.said) if self.question.asks == "list" else self._offer(place)
-        return bool(given) and not place.is_row and self.names_all(place.said)
+        answer = _ENUMERATION.search(place.said) if self.question.asks == "list" else self._offer(place)
+        return bool(answer) and not place.is_row and self.names_all(place.said)
 
     def is_named(self, lead: str, text: str) -> bool:
         """Whether the lead of a list holds the first word of the question, and that or the text above the others."""

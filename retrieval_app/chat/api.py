@@ -275,13 +275,11 @@ def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:
 def _openai_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     error = body["error"]
     kind = ERROR_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    answer = OpenAIError(message=error["message"], type=kind, param=_parameter(error.get("field")), code=error["type"])
+    field = error.get("field")
+    param = f"ragd.{field}" if field in (*PLAN_FIELDS, "plan", "llm_model") else PARAMETERS.get(field or "", field)
+    answer = OpenAIError(message=error["message"], type=kind, param=param, code=error["type"])
     named = {"run_id": body["run_id"]} if body.get("run_id") else {}
     return OpenAIErrorAnswer(error=answer).dict() | named
-
-
-def _parameter(field: str | None) -> str | None:
-    return f"ragd.{field}" if field in (*PLAN_FIELDS, "plan", "llm_model") else PARAMETERS.get(field or "", field)
 
 
 def _find_collection(request: HttpRequest, model: str) -> Collection:

@@ -320,12 +320,7 @@ TIMEOUT_S = 15.0
 TOKENS_MAX = 200
 TURNS_READ = 6
 READABLE = (QueryRun.Status.OK, QueryRun.Status.ABSTAINED)
-INSTRUCTIONS = (
-    "Rewrite the last question of a conversation so that it can be understood without the conversation. Replace what "
-    "refers back (it, they, there, that one) by what it stands for. Keep the language of the question. Add nothing "
-    "else. A question that stands by itself is returned unchanged. Reply with the question alone, in one line."
-)
-REQUEST = "Conversation:\n{turns}\n\nLast question: {question}"
+INSTRUCTIONS, REQUEST = _WORDS["instructions"], _WORDS["request"]
 
 
 def make_whole(question: str, earlier: Sequence[ChatMessage], collection: Collection) -> str:

@@ -85,7 +85,9 @@ def draw_map(collection: Collection, run: QueryRun | None) -> CollectionMap | No
             tally[group] += 1
             href = reverse("collections:chunk", args=[collection.name, place.chunk_index, place.doc_id])
             hits.append(MapHit(rank, place.doc_id, place.chunk_index, href, *dots[group][-1]))
-    groups = [MapGroup(name, len(each), _dots(each), tally[name]) for name, each in dots.items() if each]
+    # one SVG path; what lies on the same spot is one dot
+    paths = {name: "".join(f"M{x} {y}h0" for x, y in sorted(set(each))) for name, each in dots.items()}
+    groups = [MapGroup(name, len(each), paths[name], tally[name]) for name, each in dots.items() if each]
     question = (to_x(spot[0]), to_y(-spot[1])) if spot else None
     return CollectionMap(groups, by, len(places), question, sorted(hits, key=lambda hit: hit.rank))
 
@@ -113,11 +115,6 @@ def _choose_groups(places: Sequence[ChunkPlace]) -> tuple[str, Callable[[ChunkPl
     }
     several = (each for each in ways.items() if len({each[1](place) for place in places}) > 1)
     return next(several, ("document", ways["document"]))
-
-
-def _dots(spots: Sequence[tuple[int, int]]) -> str:
-    """One SVG path; what lies on the same spot is one dot."""
-    return "".join(f"M{x} {y}h0" for x, y in sorted(set(spots)))
 
 
 def map_of_request(collection: Collection, run_id: Any) -> dict[str, Any]:

@@ -387,6 +387,7 @@ class _Explanation:
         losses = find_dropped(self.ranking, self._documents(), self.parts)
         candidates = self._describe_all([*self._last_forms(), *(loss.candidate for loss in losses)])
         retrieval = self.retrieval
+        links = {f"{doc_id}#{index}": asdict(link) for (doc_id, index), link in retrieval.links.items()}
         return {
             "query": self.query,
             "collection": self.store.collection.name,
@@ -398,7 +399,7 @@ class _Explanation:
             "candidates": candidates,
             "words": [word.as_dict() for word in self.words],
             "losses": [loss.as_dict() for loss in losses],
-            **({"links": _links(retrieval)} if self.plan.hops > 1 else {}),
+            **({"links": links} if self.plan.hops > 1 else {}),
             "spans": retrieval.spans,
             "tokens_before": retrieval.tokens_before,
             "tokens_after": retrieval.tokens_after,
@@ -531,10 +532,6 @@ def columns_of(retrieval: Retrieval, plan: RetrievePlan) -> list[dict[str, Any]]
         columns.append({"name": name, "score_kind": kind, "size": len(rows), "rows": rows})
         locations[name] = {row["key"]: row["rank"] for row in rows}
     return columns
-
-
-def _links(retrieval: Retrieval) -> dict[str, dict[str, Any]]:
-    return {f"{doc_id}#{index}": asdict(link) for (doc_id, index), link in retrieval.links.items()}
 
 
 def _row(candidate: Candidate, rank: int, sources: Mapping[str, Mapping[str, int]], column: str) -> dict[str, Any]:

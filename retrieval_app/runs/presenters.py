@@ -237,7 +237,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
         source = excerpts.get(_chunk_of(result))
         start, end = (source["excerpt_start"], source["excerpt_end"]) if source else (result["start"], result["end"])
         ranks = result["ranks"]
-        positions = [(name, *_rank_and_score(ranks.get(name))) for name in names]
+        positions = [(name, each.get("rank"), each.get("score")) for name in names for each in [ranks.get(name) or {}]]
         name = result.get("collection") or run.collection_name
         chunk = reverse("collections:chunk", args=[name, result["chunk_index"], result["doc_id"]])
         document = reverse("collections:document", args=[name, result["doc_id"]])
@@ -266,10 +266,6 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
 
 def _chunk_of(record: Mapping[str, Any]) -> tuple[str, str, int]:
     return record.get("collection", ""), record["doc_id"], record["chunk_index"]
-
-
-def _rank_and_score(results: dict[str, Any] | None) -> tuple[int | None, float | None]:
-    return (results["rank"], results["score"]) if results else (None, None)
 
 
 def _rank_before(ranks: Mapping[str, Mapping[str, Any]]) -> int | None:

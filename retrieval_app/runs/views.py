@@ -208,11 +208,12 @@ def frame_of_run(request: PageRequest, run: QueryRun, view: str) -> dict[str, An
     newer, older = rows.beside(run)
     baseline = QueryRun.objects.filter(pk=read_setting(request.user, BASELINE)).only("id").first()
     lives = Collection.objects.live().filter(name=run.collection_name).exists()
+    first_label = gettext("Sources") if evidence else gettext("Results") if run.answer is None else gettext("Answer")
     return {
         "run": run,
         "run_tabs": [
             (
-                label if name else _first_label(run, evidence),
+                label if name else first_label,
                 run.get_absolute_url() + address_of_filter({"view": name} | stated.texts | evidence),
                 name == view,
             )
@@ -230,10 +231,6 @@ def frame_of_run(request: PageRequest, run: QueryRun, view: str) -> dict[str, An
             for name, each in (("newer", newer), ("older", older))
         },
     }
-
-
-def _first_label(run: QueryRun, evidence: Mapping[str, str]) -> str:
-    return gettext("Sources") if evidence else gettext("Results") if run.answer is None else gettext("Answer")
 
 
 @dataclass(frozen=True, slots=True)
