@@ -122,12 +122,12 @@ class ExtractiveAnswerer:
             evidence = max(part.certainty for part in parts)
             abstained = evidence < self.evidence_min
             refusal = CheckedAnswer(WEAK_EVIDENCE if parts[0].sentences else NOTHING_FOUND)
-            kept = [part for part in parts if part.certainty >= self.evidence_min]
+            answers = [part for part in parts if part.certainty >= self.evidence_min]
             missing = [part.question for part in parts if part.certainty < self.evidence_min]
-            best = choose_sentences([part.sentences for part in kept if not part.listing])
-            chosen = [*chain.from_iterable(part.listing for part in kept), *extend(best, used_sources)]
-            headline = next((part.headline for part in kept if part.headline), "")
-            checked = refusal if abstained else quote(chosen, used_sources, missing, headline)
+            best = choose_sentences([part.sentences for part in answers if not part.listing])
+            quotes = [*chain.from_iterable(part.listing for part in answers), *extend(best, used_sources)]
+            headline = next((part.headline for part in answers if part.headline), "")
+            checked = refusal if abstained else quote(quotes, used_sources, missing, headline)
             written = 0 if abstained else self.embedder.count_tokens(checked.answer)
             call.confidence = evidence
             call.finish(checked.answer, finish_reasons=["stop"], output_tokens=written)
@@ -143,11 +143,11 @@ class ExtractiveAnswerer:
             replace(item, score=round(float(score), 6))
             for item, score in zip(sentences, weighing.scores(), strict=True)
         ]
-        ranked = sorted(scored, key=lambda item: (-item.score, item.source, item.start))
+        in_order = sorted(scored, key=lambda item: (-item.score, item.source, item.start))
         listing, certainty = [] if spans else find_listing(weighing, sentences, sources), weighing.certainty()
         if not listing:
-            return Part(query, ranked, certainty, [])
-        return Part(query, ranked, max(certainty, VALUE_CERTAINTY), listing, weighing.question.count(len(listing)))
+            return Part(query, in_order, certainty, [])
+        return Part(query, in_order, max(certainty, VALUE_CERTAINTY), listing, weighing.question.count(len(listing)))
 
     def read(
         self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = (), *, topic: str = ""

@@ -71,7 +71,7 @@ _FUNCTION = {language: frozenset(map(fold, words.split())) for language, words i
 _ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
 _KINDS = {kind: _expressions(kind) for kind in ("frequency", "date", "number", "person", "reason", "way", "formula")}
 _ASKS = {name: _expressions(name) for name in ("list", "count")}
-_GIVEN = {kind: _expressions(given) for kind, given in (("frequency", "repeated"), ("reason", "because"))}
+_GIVEN = {kind: _expressions(name) for kind, name in (("frequency", "repeated"), ("reason", "because"))}
 _EITHER, _LEANS = _expressions("either"), _expressions("leans")
 _ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in MODEL["also"].items()}
 _DEFINITION = {language: tuple(map(regex.compile, each)) for language, each in MODEL["definition"].items()}
@@ -408,8 +408,8 @@ class Weighing:
             return 2.0 * bool(_FORMULA.search(text))
         if kind == "definition":
             return float(self._defines(place))
-        given = _GIVEN.get(kind, {}).get(self.question.language)
-        return float(bool(given and given.search(fold(text))))
+        answer = _GIVEN.get(kind, {}).get(self.question.language)
+        return float(bool(answer and answer.search(fold(text))))
 
     def _defines(self, place: Sentence) -> bool:
         """Whether it begins with what is asked for and at most a word more, in bold, as a first cell or before "is"."""
