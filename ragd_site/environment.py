@@ -289,7 +289,7 @@ class ServerSettings(BaseSettings):
         0, description="Days that the content of deleted documents is kept for searches as of an earlier time; 0: none"
     )
     RAGD_TRASH_DAYS: Natural = Field(
-        30, description="Days that documents deleted on pages are kept in the trash; 0: they are deleted at once"
+        30, description="Days that documents and collections deleted on pages are kept; 0: they are deleted at once"
     )
     RAGD_EVALUATION_PROCESSES: Count = Field(
         1, description="Evaluation runs that are worked at at the same time, each by one process of the worker"

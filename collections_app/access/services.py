@@ -26,16 +26,18 @@ WITH member AS (SELECT group_id FROM auth_user_groups WHERE user_id = %(user)s)
 SELECT group_id, NULL::bigint, NULL FROM member
 UNION ALL
 SELECT NULL, collection_id, role FROM role_grants
-WHERE user_id = %(user)s OR group_id IN (SELECT group_id FROM member) OR group_id = ANY(%(groups)s::integer[])
+WHERE (user_id = %(user)s OR group_id IN (SELECT group_id FROM member) OR group_id = ANY(%(groups)s::integer[]))
+  AND (collection_id = 0
+       OR %(in_trash)s = EXISTS (SELECT FROM collections c WHERE c.id = collection_id AND c.deleted_at IS NOT NULL))
 UNION ALL
-SELECT NULL, id, open_role FROM collections WHERE deleted_at IS NULL AND open_role <> ''
+SELECT NULL, id, open_role FROM collections WHERE (deleted_at IS NOT NULL) = %(in_trash)s AND open_role <> ''
 """
 
 
-def access_of_user(user: User | AnonymousUser) -> Access:
+def access_of_user(user: User | AnonymousUser, *, in_trash: bool = False) -> Access:
     """Of a person: their own roles, those of their groups, and what collections give to all who are logged in.
 
-    Nobody is anonymous or inactive.
+    Nobody is anonymous or inactive. in_trash: in the deleted collections instead.
     """
     if not isinstance(user, User) or not user.is_active:
         return NOBODY
@@ -44,7 +46,7 @@ def access_of_user(user: User | AnonymousUser) -> Access:
     if user.is_superuser:
         own = (EVERYBODY, user_principal(user.pk))  # read where a key narrows what they may
         return Access(SYSTEM.everywhere, principals=own, user_id=user.pk, name=name, limits=limits)
-    groups, everywhere, given = _read_grants(user.pk)
+    groups, everywhere, given = _read_grants(user.pk, in_trash=in_trash)
     principals = (EVERYBODY, user_principal(user.pk), *map(group_principal, sorted(groups)))
     return Access(everywhere, given, principals, user_id=user.pk, name=name, limits=limits)
 
@@ -81,7 +83,9 @@ def limit_of(key: ApiKey) -> Limit:
     )
 
 
-def _read_grants(user_id: int | None, group_ids: Sequence[int] = ()) -> tuple[list[int], frozenset[Permission], Given]:
+def _read_grants(
+    user_id: int | None, group_ids: Sequence[int] = (), *, in_trash: bool = False
+) -> tuple[list[int], frozenset[Permission], Given]:
     """Groups of the user, permissions in all collections, and those by the id of a collection, open ones among them.
 
     In one statement, and without the ORM: every request asks it.
@@ -90,7 +94,7 @@ def _read_grants(user_id: int | None, group_ids: Sequence[int] = ()) -> tuple[li
     given: Given = {}
     groups = []
     with system_access(), connection.cursor() as cursor:
-        cursor.execute(GRANTS, {"user": user_id, "groups": list(group_ids)})
+        cursor.execute(GRANTS, {"user": user_id, "groups": list(group_ids), "in_trash": in_trash})
         for group_id, collection_id, role in cursor:
             if group_id is not None:
                 groups.append(group_id)

@@ -2,24 +2,36 @@
 
 The tables are asked for from the database's own catalog, so that none can be forgotten: whatever has a column
 collection_id is emptied of the collection and counted.
+
+The trash: a collection in it is invisible as any deleted one, and its rows stay where they are. What other apps keep by
+its name is moved into its row, so that nothing else finds it and another collection can have the name.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import defaultdict
 from datetime import datetime, timedelta
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
-from django.db import OperationalError, connection, transaction
+from django.apps import apps
+from django.core import serializers
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, OperationalError, connection, models, transaction
+from django.db.models.deletion import Collector
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
+from pydantic_core import to_jsonable_python
 
 from collections_app.access.context import elevated, require
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.export import READER_NAME
 from collections_app.collections.export_parts import registered_parts
+from collections_app.collections.models import CollectionQuerySet, name_actor
+from collections_app.collections.retention_periods import kept_for
 from collections_app.errors import ServiceError
 from collections_app.jobs.leases import cancel
 from collections_app.jobs.operations import running
@@ -43,6 +55,7 @@ log = logging.getLogger(__name__)
 PURGE_ATTEMPTS = 20
 PURGE_PAUSE_S = 0.5
 PURGE_GRACE = timedelta(minutes=1)
+BATCH_SIZE = 500
 
 # Dropping a partition waits for whoever uses the table, and makes everybody else wait behind it.
 WAIT_BRIEFLY = "SET LOCAL lock_timeout = '500ms'"
@@ -200,13 +213,131 @@ def _delete_rows(collection_id: int) -> None:
         execute(connection, DELETE.format(table=model._meta.db_table), scope)
 
 
+class _Attached(Collector):
+    """Finds what a deletion would remove, without removing anything."""
+
+    def can_fast_delete(self, objs: Any, from_field: Any = None) -> bool:
+        return False
+
+
+def trash_collection(collection: Collection, *, actor: services.Actor = None) -> bool:
+    """Delete a collection so that it can be restored; False where it has to be deleted for good, because nothing is
+    kept in the trash or it holds a person's own files. Raises UnknownCollection."""
+    if not kept_for("trash_days") or collection.is_personal:
+        return False
+    with elevated(Permission.ADMINISTER, collection.pk), transaction.atomic():
+        trash = {"by": name_actor(actor)} | _read_attached(collection)
+        fence_collection(collection, actor=actor)
+        cancel(Operation.objects.filter(source__collection=collection, finished_at=None), "the collection was deleted")
+        Collection.objects.filter(pk=collection.pk).update(trash=trash)
+    return True
+
+
+def _read_attached(collection: Collection) -> dict[str, list[Any]]:
+    """What fencing removes of other tables: "rows" as Django serializes them, and "links", the columns that pointed at
+    them."""
+    collector = _Attached(using=DEFAULT_DB_ALIAS, origin=None)
+    for model in dict.fromkeys(part.forgets for part in registered_parts() if part.forgets is not None):
+        collector.collect(model._default_manager.select_for_update().filter(collection_name=collection.name))
+    rows: list[Any] = []
+    for model, records in collector.data.items():
+        own = model._default_manager.filter(pk__in=[record.pk for record in records])
+        rows += serializers.serialize("python", own.order_by("pk"))
+    updates: dict[Any, Any] = collector.field_updates
+    links = [
+        {"model": field.model._meta.label, "field": field.attname, "rows": list(each.values_list("pk", field.attname))}
+        for (field, _), each in ((key, each) for key, queries in updates.items() for each in queries)
+    ]
+    return {"rows": to_jsonable_python(rows), "links": to_jsonable_python(links)}
+
+
+def restore_collection(collection: Collection, *, actor: services.Actor = None) -> None:
+    """Bring a collection back from the trash with all that it held. Jobs that waited stay cancelled.
+
+    Raises UnknownCollection where it is not there any more, and ServiceError 409 while another one has its name.
+    """
+    with elevated(Permission.ADMINISTER, collection.pk), transaction.atomic():
+        trash = _take_out(collection)
+        try:
+            with transaction.atomic():
+                Collection.objects.filter(pk=collection.pk).update(deleted_at=None)
+        except IntegrityError:
+            raise ServiceError(
+                f"{collection.name!r} cannot be restored, because another collection has its name by now; delete that"
+                " one first: it goes to the trash too",
+                type="name_taken",
+                status=409,
+            ) from None
+        _put_back(trash)
+        services.record(actor, [collection], "collection.restore", "restored from the trash")
+
+
+def purge_trashed(collection: Collection, *, actor: services.Actor = None) -> Operation:
+    """Delete a collection of the trash for good; the operation that keeps the proof. Raises as `delete_collection`."""
+    with (
+        elevated(Permission.ADMINISTER, collection.pk),
+        running(Operation.Kind.DELETION, collection.name, actor=actor) as progress,
+    ):
+        with transaction.atomic():
+            _take_out(collection)
+            services.record(actor, [collection], "collection.purge", "deleted from the trash")
+        return progress.succeed(purge_collection(collection))
+
+
+def _take_out(collection: Collection) -> dict[str, Any]:
+    """What its row kept; from now on maintenance may delete it."""
+    row = Collection.objects.trashed().select_for_update().filter(pk=collection.pk).first()
+    if row is None:
+        raise UnknownCollection(f"{collection.name!r} is not in the trash any more", field="collection")
+    Collection.objects.filter(pk=row.pk).update(trash=None, deleted_at=timezone.now())
+    trash: dict[str, Any] = row.trash
+    return trash
+
+
+def _put_back(trash: dict[str, list[Any]]) -> None:
+    """The rows under their old keys, and what pointed at them, as far as that is there."""
+    records: dict[type[models.Model], list[models.Model]] = defaultdict(list)
+    for each in serializers.deserialize("python", trash["rows"], ignorenonexistent=True):
+        records[type(each.object)].append(each.object)
+    for model, objects in records.items():
+        model._default_manager.bulk_create(objects, batch_size=BATCH_SIZE, ignore_conflicts=True)
+    changes = [(model, [each.pk for each in objects]) for model, objects in records.items()]
+    for link in trash["links"]:
+        model, field = apps.get_model(link["model"]), link["field"]
+        for target, pairs in groupby(sorted(link["rows"], key=itemgetter(1)), key=itemgetter(1)):
+            rows = model._default_manager.filter(pk__in=[pk for pk, _ in pairs], **{f"{field}__isnull": True})
+            rows.update(**{field: target})
+        changes.append((model, [pk for pk, _ in link["rows"]]))
+    for model, ids in changes:
+        _unlink(model, ids)
+
+
+def _unlink(model: type[models.Model], ids: list[Any]) -> None:
+    """Empty the columns of these rows that point at what is gone, such as a baseline that was too old to be kept."""
+    for field in model._meta.concrete_fields:
+        if field.related_model is not None and field.null:
+            there = field.related_model._default_manager.values("pk")
+            rows = model._default_manager.filter(pk__in=ids, **{f"{field.attname}__isnull": False})
+            rows.exclude(**{f"{field.attname}__in": there}).update(**{field.attname: None})
+
+
+def expired_collections(now: datetime, days: int) -> CollectionQuerySet:
+    """What has been in the trash for longer."""
+    return Collection.objects.trashed().filter(deleted_at__lt=now - timedelta(days=days))
+
+
+def expire_collections(now: datetime) -> int:
+    """Leave to `purge_deleted` what has been in the trash for longer than it is kept; returns how many."""
+    return expired_collections(now, kept_for("trash_days")).update(trash=None)
+
+
 def purge_deleted(now: datetime) -> int:
     """Finish what a stopped process left fenced, deletions and imports alike; returns how many collections went.
 
     One that is still in use waits for the next time, and holds up no other.
     """
     gone = 0
-    for collection in Collection.objects.filter(deleted_at__lt=now - PURGE_GRACE):
+    for collection in Collection.objects.filter(deleted_at__lt=now - PURGE_GRACE, trash__isnull=True):
         try:
             proof = purge_collection(collection)
         except ServiceError as error:

@@ -264,7 +264,7 @@ OTHERS = (
     Rule(
         "deletions that hang",
         "a collection was deleted more than an hour ago, and its rows are still there",
-        "SELECT name FROM collections WHERE deleted_at < now() - interval '1 hour' ORDER BY name",
+        "SELECT name FROM collections WHERE deleted_at < now() - interval '1 hour' AND trash IS NULL ORDER BY name",
         "Look whether a worker runs (Operations), and what reads the rows (pg_stat_activity).",
     ),
 )

@@ -39,8 +39,12 @@ NO_TOTALS = {"documents": 0, "chunks": 0}
 
 class CollectionQuerySet(QuerySet["Collection"]):
     def live(self) -> CollectionQuerySet:
-        """Not being deleted."""
+        """Neither in the trash nor being deleted."""
         return self.filter(deleted_at__isnull=True)
+
+    def trashed(self) -> CollectionQuerySet:
+        """Those that can be restored."""
+        return self.filter(deleted_at__isnull=False, trash__isnull=False)
 
     def allowed_to(self, scope: CollectionScope) -> CollectionQuerySet:
         return self.filter(scope.by_id("pk"))
@@ -74,7 +78,8 @@ class Collection(models.Model):
     "allow_overrides": bool}; {} is flag: findings are recorded and nothing else happens. open_role: the role that
     everybody who is logged in has in it, "" for none: then it is private to those who were granted a role.
     access_from: the key of metadata whose value names the groups and users that may read a document, "" for none.
-    title: what people call it, "" for its name. starters: questions to begin with.
+    title: what people call it, "" for its name. starters: questions to begin with. trash: None where it is not there,
+    else {"by": who deleted it, "rows", "links": what went from other tables (`deletion.trash_collection`)}.
     """
 
     id = models.BigAutoField(primary_key=True)
@@ -96,6 +101,7 @@ class Collection(models.Model):
     deleted_at = models.DateTimeField(null=True, blank=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
     updated_at = models.DateTimeField(auto_now=True)
+    trash: models.JSONField[Any, Any] = models.JSONField(null=True, editable=False)
 
     objects = CollectionQuerySet.as_manager()
 

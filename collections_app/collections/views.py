@@ -12,16 +12,23 @@ from uuid import UUID
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.db.models import Max, OuterRef, Subquery
-from django.http import HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
 from django.utils.translation import gettext
 
-from collections_app.access.context import current_access
+from collections_app.access.context import current_access, using_access
 from collections_app.access.rules import ADMINISTER, READ, WRITE, needs
+from collections_app.access.services import access_of_user
 from collections_app.chunks.policies import resolve_policy
-from collections_app.collections.deletion import count_rows, record_deletion
+from collections_app.collections.deletion import (
+    count_rows,
+    purge_trashed,
+    record_deletion,
+    restore_collection,
+    trash_collection,
+)
 from collections_app.collections.export import open_export
 from collections_app.collections.forms import (
     SAID,
@@ -32,6 +39,7 @@ from collections_app.collections.forms import (
 )
 from collections_app.collections.import_stage import request_import
 from collections_app.collections.invariants import request_check
+from collections_app.collections.retention_periods import kept_for
 from collections_app.collections.services import (
     Histogram,
     collection_statistics,
@@ -80,7 +88,36 @@ def list_collections(request: PageRequest) -> HttpResponse:
     documents = Document.objects.filter(collection=OuterRef("pk")).order_by().values("collection")
     newest = documents.annotate(at=Max("updated_at"))
     rows = Collection.objects.live().by_name().with_counts().annotate(changed_at=Subquery(newest.values("at")[:1]))
-    return render_page(request, "collections/list.html", {"collections": rows})
+    context = {"collections": rows, "trash": _find_trashed(request)}
+    return render_page(request, "collections/list.html", context)
+
+
+def _find_trashed(request: PageRequest) -> list[Collection]:
+    """Of the collections in the trash those that they may restore, with counts, newest first."""
+    with using_access(access_of_user(request.user, in_trash=True)):
+        rows = list(Collection.objects.trashed().with_counts().order_by("-deleted_at"))
+        return [row for row in rows if current_access().may(ADMINISTER, row.pk)]
+
+
+@needs(None, methods="GET POST")
+def trash(request: PageRequest, pk: int = 0) -> HttpResponse:
+    """The deleted collections that they administered. A POST restores one of them; do=purge deletes it for good."""
+    rows = _find_trashed(request)
+    if request.method == "GET":
+        context = {"collections": rows, "kept_days": kept_for("trash_days")}
+        return render_page(request, "collections/trashed_collections.html", context)
+    collection = next((row for row in rows if row.pk == pk), None)
+    if collection is None:
+        raise Http404(gettext("This collection is not in the trash any more."))
+    with RefusalMessages(request), using_access(access_of_user(request.user, in_trash=True)):
+        if request.POST.get("do") == "purge":
+            purge_trashed(collection, actor=request.user)
+            messages.success(request, gettext("%(name)s deleted for good.") % {"name": collection.label})
+        else:
+            restore_collection(collection, actor=request.user)
+            messages.success(request, gettext("%(name)s restored.") % {"name": collection.label})
+            return redirect("collections:detail", collection.name)
+    return redirect(reverse("collections:list", query={"view": "trash"}))
 
 
 @needs(WRITE, everywhere=True, methods="GET POST")
@@ -147,6 +184,9 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     form = DeleteCollectionForm(request.POST or None, name=collection.name)
     if request.method == "POST" and form.is_valid():
+        if trash_collection(collection, actor=request.user):
+            messages.success(request, gettext("%(name)s is in the trash.") % {"name": collection.label})
+            return redirect("collections:list")
         try:
             proof = record_deletion(collection, actor=request.user)
         except ServiceError as error:  # it is invisible already; maintenance goes on with its rows
@@ -158,6 +198,7 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
         return redirect("collections:operation", proof.pk)
     status = 422 if request.method == "POST" else 200
     context = {"collection": collection, "form": form, "held": count_rows(collection.pk)}
+    context["kept_days"] = 0 if collection.is_personal else kept_for("trash_days")
     return render_page(request, "collections/delete.html", context, status=status)
 
 

@@ -193,8 +193,7 @@ def get_queue(request: HttpRequest) -> Any:
 
 def visible_jobs(request: HttpRequest) -> IngestJobQuerySet:
     """The jobs of live collections that the key may use."""
-    rows = IngestJob.objects.listed().filter(collection__deleted_at__isnull=True)
-    return rows.filter(request_key(request).visible.by_id("collection_id"))
+    return IngestJob.objects.listed().filter(request_key(request).visible.by_id("collection_id"))
 
 
 def _find_job(request: HttpRequest, job_id: UUID) -> IngestJob:

@@ -158,8 +158,8 @@ class IngestJobQuerySet(QuerySet["IngestJob"]):
         return self.order_by("-created_at", "-id")
 
     def listed(self) -> IngestJobQuerySet:
-        """With the collection, so that a list asks once."""
-        return self.select_related("collection")
+        """Those of live collections, with the collection, so that a list asks once."""
+        return self.select_related("collection").filter(collection__deleted_at=None)
 
 
 class IngestJob(LeasedWork):

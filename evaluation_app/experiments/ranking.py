@@ -275,7 +275,8 @@ def other_experiments(experiment: Experiment, ranking: Ranking) -> list[OtherExp
 
 def _describe(collection_name: str, numbers: Iterable[int]) -> dict[int, Index]:
     requested = list(numbers)
-    rows = IndexVersion.objects.filter(collection__name=collection_name, number__in=requested)
+    own = IndexVersion.objects.filter(collection__name=collection_name, collection__deleted_at=None)
+    rows = own.filter(number__in=requested)
     words = {row.number: _words(row) for row in rows}
     return {number: Index(number, words.get(number, "")) for number in requested}
 

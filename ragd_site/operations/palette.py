@@ -69,7 +69,7 @@ def find_destinations(words: str, reader: Reader, titles: Mapping[str, str]) -> 
         groups += [Group(gettext("Documents"), _documents(words)), Group(gettext("Query runs"), _runs(words, titles))]
         groups += [
             Group(gettext("Test sets"), _golden_sets(words, titles)),
-            Group(gettext("Evaluation runs"), _evaluation_runs(words)),
+            Group(gettext("Evaluation runs"), _evaluation_runs(words, titles)),
         ]
     else:
         groups.append(done)
@@ -213,12 +213,10 @@ def _address(document: Document) -> str:
 
 
 def _runs(words: str, titles: Mapping[str, str]) -> list[Destination]:
-    rows = QueryRun.objects.filtered(RunFilter(text=words)).for_lists()[:FOUND_PER_GROUP]
+    rows = QueryRun.objects.filtered(RunFilter(text=words)).for_lists().filter(collection_name__in=titles)
     return [
-        Destination(
-            row.get_absolute_url(), "runs", row.query[:120], titles.get(row.collection_name, row.collection_name)
-        )
-        for row in rows
+        Destination(row.get_absolute_url(), "runs", row.query[:120], titles[row.collection_name])
+        for row in rows[:FOUND_PER_GROUP]
     ]
 
 
@@ -228,18 +226,15 @@ def _golden_sets(words: str, titles: Mapping[str, str]) -> list[Destination]:
     index = reverse("evaluation:index")
     return [
         Destination(
-            f"{index}?{urlencode({'set': row.name})}",
-            "evaluation",
-            row.name,
-            titles.get(row.collection_name, row.collection_name),
+            f"{index}?{urlencode({'set': row.name})}", "evaluation", row.name, titles.get(row.collection_name, "")
         )
         for row in rows
     ]
 
 
-def _evaluation_runs(words: str) -> list[Destination]:
+def _evaluation_runs(words: str, titles: Mapping[str, str]) -> list[Destination]:
     """By their own name or that of their set, newest first."""
-    rows = find_runs(words)[:FOUND_PER_GROUP]
+    rows = find_runs(words).filter(collection_name__in=titles)[:FOUND_PER_GROUP]
     return [Destination(row.get_absolute_url(), "evaluation", str(row), row.set_name) for row in rows]
 
 

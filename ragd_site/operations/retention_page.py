@@ -50,8 +50,8 @@ TEXTS = {
         gettext_lazy("no limit"),
     ),
     "trash_days": (
-        gettext_lazy("Documents in the trash"),
-        gettext_lazy("With their files and revisions."),
+        gettext_lazy("Documents and collections in the trash"),
+        gettext_lazy("With all that belongs to them."),
         gettext_lazy("deleted at once"),
     ),
     "revisions": (

@@ -169,6 +169,7 @@ def work_summary() -> WorkSummary:
     now = timezone.now()
     waiting = IngestJob.objects.filter(state=IngestJob.State.QUEUED)
     lanes = dict(waiting.order_by().values_list("lane").annotate(total=Count("pk")))
+    builds = IndexVersion.objects.filter(state=IndexVersion.State.BUILDING, collection__deleted_at=None)
     return WorkSummary(
         queue=queue_state(),
         bulk_waiting=lanes.get(1, 0),
@@ -176,9 +177,7 @@ def work_summary() -> WorkSummary:
         stuck=list(find_stuck(now)[:LISTED]),
         quarantined=list(IngestJob.objects.filter(state=IngestJob.State.QUARANTINED).newest().listed()[:LISTED]),
         batches=_active_batches(),
-        index_versions=list(
-            IndexVersion.objects.filter(state=IndexVersion.State.BUILDING).select_related("collection").order_by("id")
-        ),
+        index_versions=list(builds.select_related("collection").order_by("id")),
         providers=provider_states(now),
         maintenance=Report.objects.filter(name=MAINTENANCE_REPORT).first(),
     )
@@ -287,7 +286,7 @@ def _worker_state(worker: WorkerHeartbeat, job: IngestJob | None, now: datetime)
 
 
 def _jobs_by_state() -> dict[str, int]:
-    rows = IngestJob.objects.order_by().values_list("state").annotate(total=Count("pk"))
+    rows = IngestJob.objects.listed().order_by().values_list("state").annotate(total=Count("pk"))
     return dict.fromkeys(IngestJob.State.values, 0) | dict(rows)
 
 

@@ -26,9 +26,10 @@ from collections_app.index.stores import has_replica, replica_state
 from collections_app.jobs.operations import arriving_collection, last_operation
 from collections_app.jobs.views import changing
 from collections_app.jobs.workers import backup_state
-from collections_app.models import Collection, Document, Operation
+from collections_app.models import Collection, Operation
 from evaluation_app.conformance import CONFORMANCE, SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.runs.requests import under_way
+from evaluation_app.runs.run_pages.run_page import docs_address
 from evaluation_app.sample.loading import SAMPLE_NAME
 from evaluation_app.telemetry.store.span_store import collector_state
 from ragd_site.operations.leak_probe import ProbeReport, probe
@@ -128,7 +129,7 @@ def status(request: PageRequest) -> HttpResponse:
         "rules_passed": sum(rule["passed"] for rule in rules),
         "running": next((result for result in results if result.verdict == "running"), None),
         "results": results,
-        "has_docs": Document.objects.filter(collection__name=SAMPLE_NAME, doc_id=CONFORMANCE_DOCS).exists(),
+        "has_docs": bool(docs_address(CONFORMANCE_DOCS)),
         "docs": (SAMPLE_NAME, CONFORMANCE_DOCS),
     }
     parts = {"conformance": "evaluation/parts/conformance.html"}

@@ -128,7 +128,8 @@ def initial_of(run: QueryRun) -> dict[str, Any]:
         values["llm_model"] = run.answerer
     if run.as_of:
         values["as_of"] = datetime.fromisoformat(run.as_of)
-    saved = SavedPlan.objects.filter(collection__name=run.collection_name, name=run.plan_name).first()
+    plans = SavedPlan.objects.filter(collection__name=run.collection_name, collection__deleted_at=None)
+    saved = plans.filter(name=run.plan_name).first()
     if saved is not None and saved.plan == run.plan:
         return values | {"plan": saved.name}
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from collections_app.documents.files import store_upload
-from collections_app.models import Document, Upload
+from collections_app.models import Collection, Document, Upload
 from tests.access.house import House
 
 
@@ -55,5 +55,5 @@ def test_the_administrator_of_a_collection_deletes_it(house: House) -> None:
     client = house.client("administrator")
     answer = client.post("/collections/nature/settings/?view=delete", {"typed_name": "nature"}, follow=True)
     assert answer.redirect_chain == [("/collections/", 302)] and answer.status_code == 200
-    assert not Document.objects.filter(collection_id=house.own.collection.pk).exists()
+    assert not Collection.objects.live().filter(pk=house.own.collection.pk).exists()
     assert Document.objects.filter(collection_id=house.foreign.collection.pk).count() == 2

@@ -34,7 +34,7 @@ def test_every_change_needs_more_than_reading() -> None:
     assert own_check == {
         "collections:theme", "collections:help", "collections:help-page",
         "collections:appearance", "collections:appearance?view=connections",
-        "collections:list", "collections:switcher",
+        "collections:list", "collections:list?view=trash", "collections:switcher",
         "collections:operation", "operations:home", "operations:palette",
         # by the permissions of Django's admin
         "collections:models", "collections:models?view=new", "collections:models?view=edit",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -11,13 +12,14 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from collections_app.collections.deletion import delete_collection
+from collections_app.collections.deletion import delete_collection, trash_collection
 from collections_app.collections.import_stage import import_collection
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.models import Collection, Operation
 from evaluation_app.models import EvaluationRun, Experiment, RunScore
 from evaluation_app.models.spans import Span
+from ragd_site.api import api
 from retrieval_app.models import QueryRun
 from tests.api.conftest import Api
 from tests.evaluation.made_runs import make_run
@@ -28,8 +30,10 @@ SECRET = "the merger with Acme"
 TRACE = "ab" * 16
 
 
-@pytest.fixture
-def old(committed: None, embeddings: OpenAIServer, make_api: Callable[..., Api]) -> Iterator[Api]:
+@pytest.fixture(params=[delete_collection, trash_collection], ids=["deleted", "in the trash"])
+def old(
+    request: pytest.FixtureRequest, committed: None, embeddings: OpenAIServer, make_api: Callable[..., Api]
+) -> Iterator[Api]:
     """The old tenant's key. Their collection is deleted; runs, spans, scores, evaluations and operations stay."""
     collection = create_collection(name="reuse")
     ingest_text(collection, "plan.md", f"We plan {SECRET}.")
@@ -47,7 +51,7 @@ def old(committed: None, embeddings: OpenAIServer, make_api: Callable[..., Api])
     EvaluationRun.objects.filter(pk=evaluation.pk).update(collection_name="reuse")
     Experiment.objects.create(kind="plans", collection_name="reuse", name=SECRET, set_name=SECRET, set_version=1)
     assert SECRET in found(key), "there is something to leak"
-    delete_collection(collection)
+    request.param(collection)
     yield key
     Span.objects.all().delete()  # the flush leaves that table alone
 
@@ -84,13 +88,32 @@ def test_a_new_tenant_sees_nothing_of_the_old_collection(old: Api, make_api: Cal
     collection = create_collection(name="reuse")
     new = make_api(collections=["reuse"])
     assert SECRET not in found(new)
-    operation = Operation.objects.get(kind="deletion")
-    assert new.get(f"/operations/{operation.pk}").status_code == 404
+    for operation in Operation.objects.filter(kind="deletion"):
+        assert new.get(f"/operations/{operation.pk}").status_code == 404
     assert new.get(f"/runs/{QueryRun.objects.earliest('created_at').pk}").status_code == 404
     ingest_text(collection, "a.md", "Owls hunt at night.")
     assert new.post("/collections/reuse/search", {"query": "owls"}).status_code == 200
     assert new.get("/runs").json()["items"][0]["query"] == "owls"
     assert SECRET in found(make_api()), "a key without limits sees all"
+
+
+def test_no_operation_reaches_the_old_collection(old: Api, make_api: Callable[..., Api]) -> None:
+    key, tried = make_api(), 0
+    body = {
+        "query": "merger",
+        "content": "x",
+        "model": "ragd/reuse",
+        "messages": [{"role": "user", "content": "merger"}],
+    }
+    for path, methods in api.get_openapi_schema()["paths"].items():
+        address = re.sub("{[a-z_]+}", "1", path.replace("{collection}", "reuse").replace("{doc_id}", "plan.md"))
+        for method in methods if "{collection}" in path or path.endswith("/chat/completions") else ():
+            answer = key.send(method.upper(), address.removeprefix("/v1"), None if method == "get" else body)
+            assert answer.status_code in (404, 422), f"{method} {address}: {answer.status_code}"
+            assert SECRET not in answer.content.decode()
+            tried += answer.status_code == 404
+    assert tried > 25
+    assert "reuse" not in key.get("/models").content.decode() + key.get("/collections").content.decode()
 
 
 def test_the_key_of_the_old_tenant_does_not_open_the_new_collection(old: Api, make_api: Callable[..., Api]) -> None:

@@ -238,3 +238,24 @@ def test_everything_works_without_script(
     page.get_by_role("button", name="Dark theme").click()
     assert page.locator("html").get_attribute("data-theme") == "dark"
     context.close()
+
+
+def test_a_collection_is_deleted_and_restored_from_the_trash(visit: Visit, nature: Collection) -> None:
+    page = visit.go("/collections/nature/settings/")
+    page.get_by_role("link", name="Delete collection").click()
+    faults = visit.faults()
+    page.get_by_label("Type the collection name to confirm").fill("nature")
+    page.get_by_role("button", name="Delete collection").click()
+    expect(page.locator("#toasts")).to_contain_text("nature is in the trash.")
+    expect(page.locator("main")).not_to_contain_text("nature")
+    faults += visit.faults()
+    page.get_by_role("link", name="Trash").click()
+    row = page.locator("[data-trashed=nature]")
+    row.locator("summary").click()
+    expect(row.get_by_role("button", name="Delete nature for good")).to_be_visible()
+    faults += visit.faults()
+    page.keyboard.press("Escape")
+    assert faults + visit.faults() == []
+    row.get_by_role("button", name="Restore").click()
+    expect(page).to_have_url(re.compile("/collections/nature/$"))
+    expect(page.locator("#documents tbody tr")).to_have_count(nature.documents.count())

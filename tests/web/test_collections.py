@@ -99,7 +99,9 @@ def test_a_policy_that_was_tried_is_that_of_new_documents(visitor: Client, fill:
     assert attribute(rebuild, "#change [name=target_tokens]", "value") == "60"
 
 
-def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: Callable[..., Any]) -> None:
+def test_deleting_asks_for_the_name_and_names_the_counts(
+    visitor: Client, fill: Callable[..., Any], settings: Any
+) -> None:
     from collections_app.models import Collection
 
     chunks = sum(fill("nature", 3).documents.values_list("chunk_count", flat=True))
@@ -109,6 +111,7 @@ def test_deleting_asks_for_the_name_and_names_the_counts(visitor: Client, fill: 
     assert refused.status_code == 422
     assert has(refused, "#id_typed_name_error")
     assert Collection.objects.live().filter(name="nature").exists()
+    settings.RAGD_TRASH_DAYS = 0  # else to the trash: tests/access/test_collection_trash.py
     done = visitor.post("/collections/nature/settings/?view=delete", {"typed_name": "nature"})
     assert done["Location"].startswith("/collections/operation/")
     assert not Collection.objects.live().filter(name="nature").exists()

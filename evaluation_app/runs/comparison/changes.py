@@ -399,10 +399,9 @@ def _spell(value: Any) -> str:
 def _chunks_differ(base: EvaluationRun, other: EvaluationRun) -> str:
     if base.index_version == other.index_version or base.collection_name != other.collection_name:
         return ""
-    rows = IndexVersion.objects.filter(
-        collection__name=base.collection_name, number__in=(base.index_version, other.index_version)
-    )
-    policies = dict(rows.values_list("number", "policy"))
+    rows = IndexVersion.objects.filter(collection__name=base.collection_name, collection__deleted_at=None)
+    numbers = (base.index_version, other.index_version)
+    policies = dict(rows.filter(number__in=numbers).values_list("number", "policy"))
     if len(policies) < 2 or policies[base.index_version] == policies[other.index_version]:
         return ""
     return f"other chunks: index versions {base.index_version} and {other.index_version} have other chunking policies"

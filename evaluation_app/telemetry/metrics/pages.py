@@ -84,7 +84,7 @@ class DatabaseCollector:
 
 def _queue_gauges() -> list[GaugeMetricFamily]:
     now = timezone.now()
-    states = dict(IngestJob.objects.order_by().values_list("state").annotate(total=Count("pk")))
+    states = dict(IngestJob.objects.listed().order_by().values_list("state").annotate(total=Count("pk")))
     waiting = IngestJob.objects.filter(state=IngestJob.State.QUEUED)
     lanes = dict(waiting.order_by().values_list("lane").annotate(total=Count("pk")))
     oldest = waiting.order_by("created_at").values_list("created_at", flat=True).first()

@@ -204,7 +204,7 @@ def _chosen_span(request: PageRequest, shown: Q) -> dict[str, Any]:
 @needs(READ, EVALUATE, methods="GET")
 def waterfall_of_job(request: PageRequest, job_id: uuid.UUID) -> HttpResponse:
     """What one job did, without the other jobs of its upload. For the job's page; a page of its own otherwise."""
-    job = get_object_or_404(IngestJob.objects.select_related("collection"), pk=job_id)
+    job = get_object_or_404(IngestJob.objects.listed(), pk=job_id)
     requested = _filter(request)
     context = {"job": job} | _waterfall_context(job_waterfall(job, **requested), requested)
     return render_page(request, "evaluation/job_waterfall.html", context, parts=PARTS)

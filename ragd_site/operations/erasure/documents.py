@@ -197,10 +197,10 @@ WHERE kept::text LIKE '%%' || to_jsonb(%(old)s::text)::text || '%%'
 RENAME_CANCELLED = """
 UPDATE "{table}" SET error = 'cancelled by ' || %(new)s WHERE error = 'cancelled by ' || %(old)s
 """
-RENAME_REPORTED = """
-UPDATE operations
-SET report = replace(report::text, to_jsonb(%(old)s::text)::text, to_jsonb(%(new)s::text)::text)::jsonb
-WHERE kind = 'bisection' AND report::text LIKE '%%' || to_jsonb(%(old)s::text)::text || '%%'
+RENAME_IN = """
+UPDATE {table}
+SET {column} = replace({column}::text, to_jsonb(%(old)s::text)::text, to_jsonb(%(new)s::text)::text)::jsonb
+WHERE {column}::text LIKE '%%' || to_jsonb(%(old)s::text)::text || '%%'
 """
 PERSONAL = ("queryrun", "reviewtask", "review", "runscore", "boardcard", "goldenquestion", "chatthread")
 
@@ -284,7 +284,11 @@ def _rename(old: str, new: str) -> Counter[str]:
     counts["state_changes"] += execute(connection, RENAME_KEPT, {"old": old, "new": new})
     for table in ("index_versions", "ingest_jobs", "operations"):
         counts[table] += execute(connection, RENAME_CANCELLED.format(table=table), {"old": old, "new": new})
-    counts["operations"] += execute(connection, RENAME_REPORTED, {"old": old, "new": new})
+    bisections = RENAME_IN.format(table="operations", column="report") + " AND kind = 'bisection'"
+    for table, statement in (
+        ("operations", bisections), ("collections", RENAME_IN.format(table="collections", column="trash"))
+    ):  # fmt: skip
+        counts[table] += execute(connection, statement, {"old": old, "new": new})
     return counts
 
 
