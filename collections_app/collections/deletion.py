@@ -30,8 +30,9 @@ from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.export import READER_NAME
 from collections_app.collections.export_parts import registered_parts
-from collections_app.collections.models import CollectionQuerySet, name_actor
+from collections_app.collections.models import name_actor
 from collections_app.collections.retention_periods import kept_for
+from collections_app.endpoints.server_settings import stored
 from collections_app.errors import ServiceError
 from collections_app.jobs.leases import cancel
 from collections_app.jobs.operations import running
@@ -286,7 +287,7 @@ def purge_trashed(collection: Collection, *, actor: services.Actor = None) -> Op
 
 def _take_out(collection: Collection) -> dict[str, Any]:
     """What its row kept; from now on maintenance may delete it."""
-    row = Collection.objects.trashed().select_for_update().filter(pk=collection.pk).first()
+    row = Collection.objects.trashed(timezone.now()).select_for_update().filter(pk=collection.pk).first()
     if row is None:
         raise UnknownCollection(f"{collection.name!r} is not in the trash any more", field="collection")
     Collection.objects.filter(pk=row.pk).update(trash=None, deleted_at=timezone.now())
@@ -321,22 +322,15 @@ def _unlink(model: type[models.Model], ids: list[Any]) -> None:
             rows.exclude(**{f"{field.attname}__in": there}).update(**{field.attname: None})
 
 
-def expired_collections(now: datetime, days: int) -> CollectionQuerySet:
-    """What has been in the trash for longer."""
-    return Collection.objects.trashed().filter(deleted_at__lt=now - timedelta(days=days))
-
-
-def expire_collections(now: datetime) -> int:
-    """Leave to `purge_deleted` what has been in the trash for longer than it is kept; returns how many."""
-    return expired_collections(now, kept_for("trash_days")).update(trash=None)
-
-
 def purge_deleted(now: datetime) -> int:
-    """Finish what a stopped process left fenced, deletions and imports alike; returns how many collections went.
+    """Delete what has been in the trash for longer than it is kept, and finish what a stopped process left fenced,
+    deletions and imports alike; returns how many collections went.
 
     One that is still in use waits for the next time, and holds up no other.
     """
     gone = 0
+    stored.take_over()  # what was set a moment ago holds
+    Collection.objects.trashed(now - timedelta(days=kept_for("trash_days"))).update(trash=None)
     for collection in Collection.objects.filter(deleted_at__lt=now - PURGE_GRACE, trash__isnull=True):
         try:
             proof = purge_collection(collection)

@@ -42,9 +42,9 @@ class CollectionQuerySet(QuerySet["Collection"]):
         """Neither in the trash nor being deleted."""
         return self.filter(deleted_at__isnull=True)
 
-    def trashed(self) -> CollectionQuerySet:
-        """Those that can be restored."""
-        return self.filter(deleted_at__isnull=False, trash__isnull=False)
+    def trashed(self, before: datetime) -> CollectionQuerySet:
+        """Those that came into the trash before that moment and can be restored."""
+        return self.filter(deleted_at__lte=before, trash__isnull=False)
 
     def allowed_to(self, scope: CollectionScope) -> CollectionQuerySet:
         return self.filter(scope.by_id("pk"))

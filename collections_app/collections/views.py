@@ -12,10 +12,12 @@ from uuid import UUID
 from django.contrib import messages
 from django.contrib.auth.decorators import login_not_required
 from django.db.models import Max, OuterRef, Subquery
+from django.db.models.fields.json import KT
 from django.http import Http404, HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import get_object_or_404, redirect
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.translation import gettext
 
 from collections_app.access.context import current_access, using_access
@@ -47,7 +49,6 @@ from collections_app.collections.services import (
     default_model,
     update_collection,
 )
-from collections_app.errors import ServiceError
 from collections_app.http.downloads import download_response
 from collections_app.http.page_requests import (
     PageRequest,
@@ -95,8 +96,8 @@ def list_collections(request: PageRequest) -> HttpResponse:
 def _find_trashed(request: PageRequest) -> list[Collection]:
     """Of the collections in the trash those that they may restore, with counts, newest first."""
     with using_access(access_of_user(request.user, in_trash=True)):
-        rows = list(Collection.objects.trashed().with_counts().order_by("-deleted_at"))
-        return [row for row in rows if current_access().may(ADMINISTER, row.pk)]
+        rows = Collection.objects.trashed(timezone.now()).with_counts().order_by("-deleted_at").defer("trash")
+        return [row for row in rows.annotate(by=KT("trash__by")) if current_access().may(ADMINISTER, row.pk)]
 
 
 @needs(None, methods="GET POST")
@@ -187,15 +188,12 @@ def delete(request: PageRequest, name: str) -> HttpResponse:
         if trash_collection(collection, actor=request.user):
             messages.success(request, gettext("%(name)s is in the trash.") % {"name": collection.label})
             return redirect("collections:list")
-        try:
+        with RefusalMessages(request):  # it is invisible already; maintenance goes on with its rows
             proof = record_deletion(collection, actor=request.user)
-        except ServiceError as error:  # it is invisible already; maintenance goes on with its rows
-            messages.warning(request, error.message)
-            return redirect("collections:list")
-        messages.success(request, gettext("Collection %(name)s deleted.") % {"name": name})
-        if not current_access().may(ADMINISTER):  # the proof is of a collection that is not theirs any more
-            return redirect("collections:list")
-        return redirect("collections:operation", proof.pk)
+            messages.success(request, gettext("Collection %(name)s deleted.") % {"name": name})
+            if current_access().may(ADMINISTER):  # else the proof is of a collection that is not theirs any more
+                return redirect("collections:operation", proof.pk)
+        return redirect("collections:list")
     status = 422 if request.method == "POST" else 200
     context = {"collection": collection, "form": form, "held": count_rows(collection.pk)}
     context["kept_days"] = 0 if collection.is_personal else kept_for("trash_days")

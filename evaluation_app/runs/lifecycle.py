@@ -20,7 +20,6 @@ from collections_app.access.context import elevated
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
 from collections_app.audit import services
-from collections_app.collections.deletion import expire_collections, expired_collections
 from collections_app.collections.invariants import request_check
 from collections_app.collections.models import name_actor
 from collections_app.collections.retention import (
@@ -436,7 +435,10 @@ COUNTERS: dict[str, Callable[[int], int]] = {
     "span_days": lambda days: count_expired(timezone.now(), days, 0),
     "span_mb": lambda most: count_expired(timezone.now(), 0, most),
     "evaluation_days": lambda days: expired_evaluations(days).count(),
-    "trash_days": lambda days: sum(rows(timezone.now(), days).count() for rows in (expired_trash, expired_collections)),
+    "trash_days": lambda days: (
+        expired_trash(timezone.now(), days).count()
+        + Collection.objects.trashed(timezone.now() - timedelta(days=days)).count()
+    ),
     "revisions": count_old_revisions,
     "deleted_days": count_deleted_documents,
     "index_version_days": lambda days: expired_retired(timezone.now(), days).count(),
@@ -506,7 +508,6 @@ def apply_retention() -> Operation:
             "revisions": drop_old_revisions(),
             "deleted_documents": drop_deleted_documents(),
             "trashed_documents": expire_trash(timezone.now()),
-            "trashed_collections": expire_collections(timezone.now()),
             "index_versions": expire_retired(timezone.now()),
             "evaluation_runs": delete_old_evaluations(),
             "operations": forget_operations(),

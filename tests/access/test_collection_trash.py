@@ -26,7 +26,7 @@ from collections_app.models import Collection, Operation, Source
 from collections_app.sources.sync import start_syncs
 from evaluation_app.golden.sets import create_set
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet, PromotionGate
-from evaluation_app.runs.lifecycle import apply_retention
+from evaluation_app.runs.lifecycle import count_due
 from ragd.errors import UnknownCollection
 from ragd_site.operations.erasure.documents import erase_person
 from tests.access.house import House
@@ -138,17 +138,14 @@ def test_it_is_erased_when_its_time_is_over_or_at_once(attached: House, way: str
     pk = house.own.collection.pk
     delete(house)
     now = timezone.now()
-    assert purge_deleted(now + timedelta(days=1)) == 0
+    assert purge_deleted(now + timedelta(days=29)) == 0
     if way == "for good":
         answer = house.client("administrator").post(address_of(house), {"do": "purge"}, follow=True)
         assert tones(answer) == ["good"]
         assert Operation.objects.get(kind="deletion").report["before"]["documents"] == 3
     else:
-        Collection.objects.filter(pk=pk).update(deleted_at=now - timedelta(days=29))
-        assert apply_retention().report["trashed_collections"] == 0
-        Collection.objects.filter(pk=pk).update(deleted_at=now - timedelta(days=31))
-        assert apply_retention().report["trashed_collections"] == 1
-        assert purge_deleted(now) == 1
+        assert [count_due({"trash_days": days})["trash_days"] for days in (0, 30)] == [1, 0]
+        assert purge_deleted(now + timedelta(days=31)) == 1
     assert not Collection.objects.filter(pk=pk).exists() and not any(count_rows(pk).values())
     with pytest.raises(UnknownCollection):
         restore_collection(house.own.collection)
