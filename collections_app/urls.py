@@ -33,9 +33,8 @@ UPLOAD = one_address(
 SOURCES, SOURCE = one_address(sources.list_page, new=sources.add), one_address(sources.source, edit=sources.edit)
 SETTINGS = one_address(collections.settings, sharing=people_views.sharing, delete=collections.delete)
 LIST = one_address(
-    collections.list_collections, new=collections.create, trash=collections.trash,
-    **{"import": collections.import_file},
-)  # fmt: skip
+    collections.list_collections, new=collections.create, trash=collections.trash, **{"import": collections.import_file}
+)
 KEYS = one_address(key_views.list_keys, new=key_views.create, rotate=key_views.rotate, revoke=key_views.revoke)
 MODELS = one_address(
     models.list_page, new=models.add, edit=models.edit, delete=models.delete, choice=models.check_choice_page,

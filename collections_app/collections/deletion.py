@@ -13,14 +13,14 @@ import logging
 import time
 from collections import defaultdict
 from datetime import datetime, timedelta
-from itertools import groupby
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import Any
 
 from django.apps import apps
+from django.contrib.admin.utils import NestedObjects
 from django.core import serializers
 from django.db import DEFAULT_DB_ALIAS, IntegrityError, OperationalError, connection, models, transaction
-from django.db.models.deletion import Collector
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 from pydantic_core import to_jsonable_python
@@ -214,13 +214,6 @@ def _delete_rows(collection_id: int) -> None:
         execute(connection, DELETE.format(table=model._meta.db_table), scope)
 
 
-class _Attached(Collector):
-    """Finds what a deletion would remove, without removing anything."""
-
-    def can_fast_delete(self, objs: Any, from_field: Any = None) -> bool:
-        return False
-
-
 def trash_collection(collection: Collection, *, actor: services.Actor = None) -> bool:
     """Delete a collection so that it can be restored; False where it has to be deleted for good, because nothing is
     kept in the trash or it holds a person's own files. Raises UnknownCollection."""
@@ -237,13 +230,10 @@ def trash_collection(collection: Collection, *, actor: services.Actor = None) ->
 def _read_attached(collection: Collection) -> dict[str, list[Any]]:
     """What fencing removes of other tables: "rows" as Django serializes them, and "links", the columns that pointed at
     them."""
-    collector = _Attached(using=DEFAULT_DB_ALIAS, origin=None)
+    collector = NestedObjects(using=DEFAULT_DB_ALIAS, origin=None)  # finds what would go, and removes nothing
     for model in dict.fromkeys(part.forgets for part in registered_parts() if part.forgets is not None):
         collector.collect(model._default_manager.select_for_update().filter(collection_name=collection.name))
-    rows: list[Any] = []
-    for model, records in collector.data.items():
-        own = model._default_manager.filter(pk__in=[record.pk for record in records])
-        rows += serializers.serialize("python", own.order_by("pk"))
+    rows = serializers.serialize("python", chain.from_iterable(collector.data.values()))
     updates: dict[Any, Any] = collector.field_updates
     links = [
         {"model": field.model._meta.label, "field": field.attname, "rows": list(each.values_list("pk", field.attname))}

@@ -89,8 +89,7 @@ def list_collections(request: PageRequest) -> HttpResponse:
     documents = Document.objects.filter(collection=OuterRef("pk")).order_by().values("collection")
     newest = documents.annotate(at=Max("updated_at"))
     rows = Collection.objects.live().by_name().with_counts().annotate(changed_at=Subquery(newest.values("at")[:1]))
-    context = {"collections": rows, "trash": _find_trashed(request)}
-    return render_page(request, "collections/list.html", context)
+    return render_page(request, "collections/list.html", {"collections": rows, "trash": _find_trashed(request)})
 
 
 def _find_trashed(request: PageRequest) -> list[Collection]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import ClassVar
 from uuid import UUID
 
@@ -34,9 +33,6 @@ class SpanQuerySet(models.QuerySet["Span"]):
         pattern = f"%{words.translate(LIKE_ESCAPES)}%"
         matches = RawSQL(HOLDS_WORDS, [pattern] * 3, output_field=models.BooleanField())  # noqa: S611  (a constant)
         return self.filter(matches)
-
-    def older_than(self, moment: datetime) -> SpanQuerySet:
-        return self.filter(started_at__lt=moment)
 
 
 class Span(models.Model):

@@ -222,12 +222,10 @@ def _runs(words: str, titles: Mapping[str, str]) -> list[Destination]:
 
 def _golden_sets(words: str, titles: Mapping[str, str]) -> list[Destination]:
     """By name, each to its dashboard."""
-    rows = [] if "\x00" in words else GoldenSet.objects.filter(name__icontains=words)[:FOUND_PER_GROUP]
+    rows = GoldenSet.objects.filter(name__icontains=words, collection_name__in=titles)[:FOUND_PER_GROUP]
     index = reverse("evaluation:index")
     return [
-        Destination(
-            f"{index}?{urlencode({'set': row.name})}", "evaluation", row.name, titles.get(row.collection_name, "")
-        )
+        Destination(f"{index}?{urlencode({'set': row.name})}", "evaluation", row.name, titles[row.collection_name])
         for row in rows
     ]
 

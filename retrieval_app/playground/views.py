@@ -552,7 +552,8 @@ def _render(
 def _asked_lately(collection: Collection) -> list[QueryRun]:
     """The last queries of the collection, newest first, each once: a link opens the query, not the run's plan."""
     by_query: dict[str, QueryRun] = {}
-    for run in QueryRun.objects.of_collection(collection.name).for_lists()[:RECENT_READ]:
+    rows = QueryRun.objects.filter(collection=collection, collection_name=collection.name)  # the name has the index
+    for run in rows.for_lists()[:RECENT_READ]:
         by_query.setdefault(run.query, run)
     return list(by_query.values())[:RECENT]
 

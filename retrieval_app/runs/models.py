@@ -72,9 +72,6 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         """What people and programs asked, at any channel: this is what a figure calls a query."""
         return self.filter(environment=telemetry.PRODUCTION)
 
-    def of_collection(self, name: str) -> QueryRunQuerySet:
-        return self.filter(collection_name=name)
-
     def of_conversations(self) -> QueryRunQuerySet:
         """Those that were asked under the name of a conversation."""
         return self.exclude(conversation_id="")
@@ -144,9 +141,6 @@ class QueryRunQuerySet(models.QuerySet["QueryRun"]):
         rows = self.only("id", "query")
         newer = rows.filter(later).order_by("created_at", "id").first()
         return newer, rows.filter(earlier).newest_first().first()
-
-    def older_than(self, moment: datetime) -> QueryRunQuerySet:
-        return self.filter(created_at__lt=moment)
 
 
 def _aware(moment: datetime | None) -> datetime | None:

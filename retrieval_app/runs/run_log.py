@@ -120,7 +120,7 @@ def expired_runs(days: int) -> list[QueryRunQuerySet]:
 
 
 def _older(rows: QueryRunQuerySet, days: int) -> QueryRunQuerySet:
-    return rows.older_than(timezone.now() - timedelta(days=days)) if days else rows.none()
+    return rows.filter(created_at__lt=timezone.now() - timedelta(days=days)) if days else rows.none()
 
 
 def _delete(old: QueryRunQuerySet, on_batch: OnDeleted) -> int:
