@@ -402,7 +402,8 @@ def quote(
         if index:
             last = chosen[index - 1]
             is_prose = last.text.endswith(CLOSED) and not (sentence.is_row or sentence.mark or "\n" in sentence.text)
-            before = "\n\n" if last.mark and not sentence.mark else " " if is_prose else "\n"
+            is_list = bool(last.mark) or "\n" in last.text  # what follows is none of its items
+            before = "\n\n" if is_list and not sentence.mark else " " if is_prose else "\n"
         before += sentence.mark
         source, marker = sources[sentence.source], sentence.source + 1
         answer.add(before, sentence.text, source, marker, sentence.start, sentence.end, sentence.columns)

@@ -13,6 +13,7 @@ from retrieval_app.answers.extractive_answerer import (
     ExtractiveAnswerer,
     choose_sentences,
     extend,
+    quote,
     read_sentences,
     stems,
 )
@@ -201,6 +202,12 @@ def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headli
     checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language=language)]).checked
     assert [each.quote for each in checked.citations][: len(quotes)] == quotes
     assert checked.answer.startswith(headline)
+
+
+def test_what_follows_a_list_is_none_of_its_items() -> None:
+    listed, lock = "The keys are:\n- red\n- old.", "The lock is brass."
+    chosen = [Sentence(0, 0, len(listed), listed), Sentence(0, len(listed) + 1, len(listed) + 1 + len(lock), lock)]
+    assert quote(chosen, [source("house", f"{listed} {lock}")]).answer.split(" [1]") == [listed, f"\n\n{lock}", ""]
 
 
 @pytest.mark.parametrize(
