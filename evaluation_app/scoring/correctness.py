@@ -505,7 +505,8 @@ def _adds_item(components: Sequence[str], text: str, question: str) -> bool:
     ]
     if len(held) < 2:
         return _joins_another(components, text, known)
-    near = parts[max(0, held[0] - 1) : held[-1] + 2]
+    goes_on = len(parts[held[-1]].split()) <= ITEM_WORDS_MAX  # a long last item ends the list
+    near = parts[max(0, held[0] - 1) : held[-1] + 1 + goes_on]
     return any(
         0 < len(words) <= ADDED_WORDS_MAX and not share_held(words, known)
         for words in (read(part).words for part in near if len(part.split()) <= ITEM_WORDS_MAX)

@@ -65,6 +65,9 @@ def measure(answer: str, expected: str, question: str = "What?", **values: Any) 
         ("Malt from Kent and hops from Hallertau.", "Malt from Hallertau and hops from Kent.", 0.0),
         ("Hops from Kent and malt from Hallertau.", "Malt from Hallertau and hops from Kent.", 1.0),
         ("It weighs 1,000 kg and has two wheels.", "It weighs 1000 kg and has 2 wheels.", 1.0),
+        # one item more, and a list that goes on as a clause
+        ("It sells tea, milk, bread, salt and soap.", "Tea, milk, bread and salt.", 0.4),
+        ("It sells tea, milk, bread and salt to people who wait and pay.", "Tea, milk, bread and salt.", 1.0),
         ("Cheddar ripens for a year.", "The pump is locked with the red key.", 0.0),
     ],
 )  # fmt: skip
