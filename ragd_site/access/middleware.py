@@ -252,8 +252,7 @@ class AccessMiddleware:
                 raise Http404("there is nothing of that name that this reader may see")
             request.page_collection_id = collection_id  # type: ignore[attr-defined]
             if needed and not access.may(needed, None if rule.everywhere else collection_id):
-                request.lack = needed  # type: ignore[attr-defined]
-                raise PermissionDenied
+                raise PermissionDenied(needed, collection_id)  # for `page_refused`
         elif needed and not (access.may(needed) if rule.everywhere else access.may_anywhere(needed)):
             raise PermissionDenied
 
@@ -307,11 +306,12 @@ def refuse_forgery(request: HttpRequest, reason: str = "") -> HttpResponseBase:
 
 def page_refused(request: HttpRequest, exception: Exception) -> HttpResponse:
     """403 with the least role that allows it, and who gives it; neither for who is not logged in."""
-    lack, place = getattr(request, "lack", None), getattr(request, "page_collection_id", 0)
-    collection = Collection.objects.live().filter(pk=place).first() if lack else None
-    roles = [role.label for role in Role if lack in GIVEN[role]]
+    is_of_page = isinstance(exception, PermissionDenied) and len(exception.args) == 2
+    permission, place = exception.args if is_of_page else (None, 0)
+    collection = Collection.objects.live().filter(pk=place).first() if permission else None
+    role = next((role.label for role in Role if permission in GIVEN[role]), "")
     names = name_administrators(collection) if request.user.is_authenticated else []
-    return render(request, "403.html", {"role": roles[0] if collection else "", "names": names}, status=403)
+    return render(request, "403.html", {"role": role, "names": names}, status=403)
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:

@@ -323,13 +323,9 @@ def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Seq
             names = [name for name in map(_name_of, items) if name]
             if sum(count_words(item.text) for item in items) <= WORDS_QUOTED:
                 return items
-            return (
-                names
-                if len(names) == len(items)
-                else items
-                if sum(len(item.text) for item in items) <= BLOCK_CHARS
-                else []
-            )
+            if len(names) == len(items):
+                return names
+            return items if sum(len(item.text) for item in items) <= BLOCK_CHARS else []
     return []
 
 
