@@ -66,6 +66,7 @@ LISTED = re.compile(
 NAME = re.compile(r"(?:\*\*[^*\n]+\*\*|`[^`\n]+`)(?:\s*\([^()\n]*\))?")  # of an item that says more
 MARKS = "|-*+\u2022.)0123456789 \t\n"  # before a row or an item
 ASKED = "?\uff1f\u061f ."  # what a question ends with
+HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
@@ -198,8 +199,9 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             if lead := LEAD.match(source.content, start, end):
                 start = lead.end()
             text = source.content[start:end].rstrip()
-            if text.startswith("#"):
-                heading, opens = text.strip("# "), True
+            if above := HEADINGS.match(text):
+                heading, opens = above[0].strip().rpartition("\n")[2].strip("# "), True
+                start, text = start + above.end(), text[above.end() :]
             header, row = headers.read(start, text)
             if row:
                 start, text = start + 1 + len(text[1:]) - len(text[1:].lstrip()), text[1:-1].strip()

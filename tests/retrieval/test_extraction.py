@@ -58,6 +58,24 @@ def test_abstains_when_nothing_found_is_evidence() -> None:
     assert draft.evidence is not None and draft.evidence < 0.4
 
 
+def test_quotes_the_sentence_right_below_a_heading() -> None:
+    content = (
+        "# Boiler\n## Maintenance\nThe boiler must be descaled every 90 days. Use citric acid at 3 percent, because "
+        "vinegar attacks the seals.\n## Warranty\nThe warranty lasts 24 months from the date of sale."
+    )
+    sentences = read_sentences([source("boiler", content)])
+    assert [(each.heading, each.opens) for each in sentences] == [
+        ("Maintenance", True), ("Maintenance", False), ("Warranty", True),
+    ]  # fmt: skip
+    assert all(content[each.start : each.end] == each.text for each in sentences)
+    for question, start in (
+        ("How often must the boiler be descaled?", "The boiler must"),
+        ("How long does the warranty last?", "The warranty lasts"),
+    ):
+        draft = ExtractiveAnswerer(local()).answer(question, [source("boiler", content)])
+        assert draft.checked.citations[0].quote.startswith(start)
+
+
 @pytest.mark.fault("UX-F16")
 @pytest.mark.parametrize(
     ("question", "sentence"),
