@@ -28,7 +28,7 @@ from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import Interval, bootstrap_mean
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.runs.comparison.changes import query_times
-from evaluation_app.runs.reports import BETTER, RESULTS, TONES, WORSE, Result, count_results
+from evaluation_app.runs.reports import BETTER, BY_MODE, RESULTS, TONES, WORSE, Result, count_results
 from evaluation_app.runs.run_pages.runs_page import (
     CHANGE_TITLES,
     TONE_TITLES,
@@ -115,7 +115,7 @@ class ModeRow:
 @dataclass(frozen=True, slots=True)
 class QuestionCard:
     """A question as every list of a run's questions shows it. answer, expected: "" where there is none. modes: that
-    fail it, the rarest first. scores: of measures that say enough of one question."""
+    fail it and that the result does not name, the rarest first. scores: of measures that say enough of one question."""
 
     question: str
     href: str
@@ -276,7 +276,9 @@ def read_cards(
             answer=_excerpt(texts.get(row.position, ("", ""))[0]),
             expected=_excerpt(texts.get(row.position, ("", ""))[1]),
             error=row.error,
-            modes=sorted(row.failures, key=lambda key: counts.get(key, 0)),
+            modes=sorted(
+                (key for key in row.failures if BY_MODE.get(key) != row.result.key), key=lambda key: counts.get(key, 0)
+            ),
             scores=[(measure, row.scores.get(measure.name)) for measure in measures],
             number=row.position + 1,
             category=row.category,
