@@ -17,7 +17,7 @@ def make_spans() -> None:
     from evaluation_app.telemetry.overview.figures import roll_up
 
     begin = timezone.now().replace(minute=0, second=0, microsecond=0)
-    for hour in range(1, 13):
+    for hour in (*range(1, 13), 30):  # with one before the day that is shown, whose other hours were quiet
         for number, (name, type_, kind, model) in enumerate(
             (
                 ("rag.pipeline nature", "aitf.rag.pipeline", "CHAIN", ""),
@@ -80,4 +80,8 @@ def test_charts_answer_to_pointer_and_keys(visit: Visit) -> None:
     expect(lowest).to_have_attribute("aria-pressed", "false")
     expect(figure.locator('.chart-plot rect[data-series="1"]:visible')).to_have_count(0)
     assert figure.locator('.chart-plot rect[data-series="2"]:visible').count() > 0
-    expect(page.locator("#times .chart-keys").get_by_role("button")).to_have_count(3)
+    keys = page.locator("#times .chart-keys").get_by_role("button")
+    expect(keys).to_have_text(["p50", "p90", "p99"])
+    dashes = "(paths) => paths.map((path) => getComputedStyle(path).strokeDasharray)"
+    drawn = page.locator("#times .chart-plot path.line").evaluate_all(dashes)
+    assert keys.locator("path.line").evaluate_all(dashes) == drawn and len(set(drawn)) == 3, "as the lines are drawn"

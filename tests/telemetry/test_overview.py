@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.db import OperationalError
+from django.test import Client
 from django.utils import timezone
 
 from evaluation_app.models import Span, SpanRollup
@@ -19,6 +20,7 @@ from evaluation_app.telemetry.overview.figures import (
     ERROR_SHARE,
     OVER_ALL,
     FigureFilter,
+    begin_with_data,
     consumption,
     forget_old_rollups,
     lower_edge,
@@ -205,13 +207,39 @@ def test_figures_stand_beside_those_of_the_time_before() -> None:
     wanted = FigureFilter(period_between(now - timedelta(hours=1), None))
 
     def changes(wanted: FigureFilter) -> dict[str, Change]:
+        before = wanted.previous()
         whole, parts = stage_figures(wanted)[PIPELINE_TYPE], consumption(wanted, "model")
-        return changes_since_previous(wanted, whole, parts, "model")
+        return changes_since_previous(stage_figures(before), consumption(before, "model"), whole, parts)
 
     told = changes(wanted)
     assert (told["queries"], told["errors"].before) == (Change("2", "+50 %"), "50 %")
     assert told["tokens"] == Change("150", "-60 %") and told["latency"].change == "+95 %"
     assert set(changes(FigureFilter(wanted.period, "elsewhere")).values()) == {Change("")}
+
+
+@pytest.mark.parametrize("name", ["24h", "7d", "30d"])
+def test_a_period_begins_where_its_data_begins(name: str, admin_client: Client) -> None:
+    now = timezone.now()
+    for minutes in (3, 25):
+        add_span(now - timedelta(minutes=minutes), 100.0)
+    wanted = FigureFilter(period_until(name))
+    shown, stages = begin_with_data(wanted, stage_figures(wanted))
+    assert timedelta(hours=1) <= now - shown.period.since <= timedelta(hours=1, minutes=2), "an hour at least"
+    assert stages == stage_figures(shown) and stages[PIPELINE_TYPE].spans == 2
+    context = admin_client.get("/traces/", {"period": name}).context
+    assert context["is_shortened"] and len(context["times"].columns) in (30, 31)
+
+    since = (now - timedelta(hours=23)).isoformat()
+    context = admin_client.get("/traces/", {"since": since}).context
+    assert not context["is_shortened"] and len(context["times"].columns) == 24, "a range is shown as it was asked for"
+
+    add_span(now - timedelta(hours=5), 100.0)
+    assert (
+        timedelta(hours=5) <= now - begin_with_data(wanted, stage_figures(wanted))[0].period.since <= timedelta(hours=6)
+    )
+    add_span(wanted.period.since - wanted.period.step, 100.0)
+    context = admin_client.get("/traces/", {"period": name}).context
+    assert len(context["times"].columns) == wanted.period.count, "after data there is quiet"
 
 
 def test_figures_of_one_collection_and_key() -> None:

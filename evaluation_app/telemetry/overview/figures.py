@@ -444,6 +444,22 @@ def stage_figures(figure_filter: FigureFilter) -> dict[str, StageFigures]:
     return dict(sorted(result.items(), key=lambda item: (_index(order, item[0]), item[0])))
 
 
+def begin_with_data(
+    figure_filter: FigureFilter, stages: dict[str, StageFigures]
+) -> tuple[FigureFilter, dict[str, StageFigures]]:
+    """Shorten a period without spans before it to where its spans begin, an hour at least, with finer steps.
+
+    stages: its stage figures. Returns those of the shorter period with it.
+    """
+    period = figure_filter.period
+    first = next((index for index in range(period.count) if any(stage.steps[index] for stage in stages.values())), 0)
+    shorter = period_between(min(period.since + first * period.step, period.until - HOUR), period.until)
+    if shorter.since <= period.since:
+        return figure_filter, stages
+    figure_filter = replace(figure_filter, period=shorter, rolled=read_rolled(shorter))
+    return begin_with_data(figure_filter, stage_figures(figure_filter))
+
+
 def _index(order: Sequence[str], name: str) -> int:
     return order.index(name) if name in order else len(order)
 

@@ -34,10 +34,8 @@ from evaluation_app.telemetry.overview.figures import (
     FigureFilter,
     Period,
     StageFigures,
-    consumption,
     period_between,
     period_until,
-    stage_figures,
 )
 from evaluation_app.telemetry.search.search import ALL
 from ragd.errors import InvalidInput
@@ -55,13 +53,14 @@ class Change:
 
 
 def changes_since_previous(
-    figure_filter: FigureFilter, whole: StageFigures, parts: Sequence[Consumption], by: str
+    previous: Mapping[str, StageFigures],
+    old_parts: Sequence[Consumption],
+    whole: StageFigures,
+    parts: Sequence[Consumption],
 ) -> dict[str, Change]:
-    """Of queries, error rate, median latency and tokens, given the figures of the period itself. Two queries where
-    figure_filter knows what is rolled up. Without queries before: no words for the first three."""
-    previous = figure_filter.previous()
-    old = stage_figures(previous)[PIPELINE_TYPE]
-    tokens, old_tokens = count_tokens(parts), count_tokens(consumption(previous, by))
+    """Of queries, error rate, median latency and tokens. Without queries before: no words for the first three."""
+    old = previous[PIPELINE_TYPE]
+    tokens, old_tokens = count_tokens(parts), count_tokens(old_parts)
     return {
         "queries": _change(whole.spans, old.spans, f"{old.spans:,}"),
         "errors": Change(spell_percent(100 * old.failed_share) if old.failed_share is not None else ""),
@@ -196,12 +195,21 @@ def _filters(request: PageRequest) -> list[Filter]:
 
 
 def _all_figures(figure_filter: FigureFilter, stage: str, by: str) -> dict[str, Any]:
-    stages, parts = overview.stage_figures(figure_filter), overview.consumption(figure_filter, by)
+    """A named period without spans before it begins with its first: the time before was not quiet, but without data."""
+    shown, stages = figure_filter, overview.stage_figures(figure_filter)
+    before = figure_filter.previous()
+    previous = overview.stage_figures(before)
+    is_first = not any(each.spans for each in previous.values())
+    if is_first and figure_filter.period.name:
+        shown, stages = overview.begin_with_data(figure_filter, stages)
+    parts, old_parts = overview.consumption(shown, by), [] if is_first else overview.consumption(before, by)
     return {
-        **_figures(figure_filter, stages, stage),
-        **_consumption_context(figure_filter, parts, by),
-        "previous": figure_filter.period.previous(),
-        "changes": changes_since_previous(figure_filter, stages[PIPELINE_TYPE], parts, by),
+        **_figures(shown, stages, stage),
+        **_consumption_context(shown, parts, by),
+        "period": shown.period,
+        "is_shortened": shown is not figure_filter,
+        "previous": before.period,
+        "changes": changes_since_previous(previous, old_parts, stages[PIPELINE_TYPE], parts),
     }
 
 
