@@ -95,8 +95,10 @@ def operations(request: PageRequest) -> HttpResponse:
         return render_page(request, "evaluation/operations.html", {"storage": storage_summary()}, parts=parts)
     if is_part(request, ["upkeep"]):
         return render_page(request, "evaluation/operations.html", {"upkeep": read_upkeep()}, parts=parts)
+    summary = operations_summary()
     context: dict[str, Any] = {
-        "summary": operations_summary(),
+        "summary": summary,
+        "queries_total": sum(summary.runs_by_status.values()),
         "work": work_summary(),
         "builds": index_builds(),
         "replica": replica_state() if has_replica() else None,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
+from django.conf import settings
 
 from tests.browser.conftest import SCREENS, Visit
 from tests.browser.test_waterfall import TRACE, store_spans
@@ -268,6 +269,28 @@ def test_every_page(
     assert found == [] and fields <= FIELDS_MAX
     assert all("422" in complaint for complaint in visit.complaints), visit.complaints  # the plan that is refused
     visit.complaints.clear()
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_the_first_row_stands_high_in_each_language(visit: Visit, nature: Collection, language: str) -> None:
+    from collections_app.models import IngestJob, WorkerHeartbeat
+    from evaluation_app.models import GoldenQuestion, GoldenSet
+
+    golden_set = GoldenSet.objects.create(
+        name="questions about nature", collection_name="nature", description="What visitors ask about plants. " * 9
+    )
+    GoldenQuestion.objects.create(golden_set=golden_set, question="Which tree?", expected_doc_ids=["trees.md"])
+    IngestJob.objects.create(collection=nature, kind="reindex", doc_id="waits.md", lane=1)
+    WorkerHeartbeat.objects.create(name="host:1", memory_mb=321)
+    visit.page.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": language, "url": visit.base}])
+    for address in (
+        f"/evaluation/sets/{golden_set.pk}/", "/evaluation/sets/", "/operations/", "/alerts/", "/collections/",
+        "/collections/nature/", "/collections/nature/uploads/", "/audit/",
+    ):  # fmt: skip
+        page = visit.go(address)
+        assert page.locator("html").get_attribute("lang") == language
+        top = page.locator("main tbody tr").first.bounding_box()
+        assert top and top["y"] <= FIRST_ROW_PX, (address, top)
 
 
 def test_pages_without_data_and_pages_of_failure(visit: Visit) -> None:

@@ -36,6 +36,20 @@ def test_a_file_is_dropped_on_home_and_asked(visit: Visit, tmp_path: Path) -> No
     expect(page.locator("#chat-jobs li[data-state=succeeded]")).to_have_count(1)
 
 
+def test_a_slow_model_server_is_waited_for_in_sight(visit: Visit) -> None:
+    page = visit.go("/models/?view=new&preset=other&purpose=chat")
+    waiting: list[Route] = []
+    page.route("**/models/?view=new**", lambda route: waiting.append(route))
+    working = page.locator(".working")
+    for name in ("Test connection", "List the models of the server"):
+        expect(working).to_be_hidden()
+        page.get_by_role("button", name=name).click()
+        expect(working).to_be_visible()
+        page.wait_for_timeout(100)
+        waiting.pop().abort()
+    visit.complaints.clear()  # of what was aborted
+
+
 def test_from_nothing_to_a_cited_answer(visit: Visit, tmp_path: Path) -> None:
     page = visit.go("/collections/?view=new")
     page.get_by_label("Name", exact=True).fill("Field notes")

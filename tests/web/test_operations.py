@@ -106,7 +106,7 @@ def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..
     )
     html = text(visitor.get("/operations/"))
     for words in (
-        "Autumn letters", "1 bulk", "1 quarantined, 1 stuck", "The reader crashed.", "It broke.", "321 MB",
+        "Autumn letters", "1 bulk", "1 quarantined", "The reader crashed.", "It broke.", "321 MB",
         "http://host/v1 model", "Paused", "It answered 503.", "Retry all failed", "50,000 jobs",
     ):  # fmt: skip
         assert words in html, words
