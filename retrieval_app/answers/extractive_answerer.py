@@ -34,6 +34,7 @@ from retrieval_app.answers.question_match import (
     WORD,
     Sentence,
     Weighing,
+    are_contrasted,
     fold,
     read_question,
     split_questions,
@@ -123,7 +124,7 @@ class ExtractiveAnswerer:
             evidence = max(part.certainty for part in parts)
             abstained = evidence < self.evidence_min
             refusal = CheckedAnswer(WEAK_EVIDENCE if parts[0].sentences else NOTHING_FOUND)
-            answers = [part for part in parts if part.certainty >= self.evidence_min]
+            answers = lead_with_contrast([part for part in parts if part.certainty >= self.evidence_min])
             missing = [part.question for part in parts if part.certainty < self.evidence_min]
             best = choose_sentences([part.sentences for part in answers if not part.listing])
             quotes = [*chain.from_iterable(part.listing for part in answers), *extend(best, used_sources)]
@@ -272,6 +273,21 @@ def _cells(row: str) -> list[str]:
 def _is_kept(sentence: Sentence, source: Candidate, spans: Sequence[Mapping[str, Any]]) -> bool:
     start, end = source.start + sentence.start, source.start + sentence.end
     return any(span["rank"] == sentence.source + 1 and span["start"] <= start and end <= span["end"] for span in spans)
+
+
+def lead_with_contrast(parts: list[Part]) -> list[Part]:
+    """Of two things that are asked for, as in "What is the difference between A and B?", the best sentence that says
+    something of each goes before those that define one."""
+    things = [read_question(part.question) for part in parts]
+    if len(parts) != 2 or any(thing.kind != "definition" for thing in things):
+        return parts
+    first = next((item for item in parts[0].sentences if are_contrasted(item.text, things)), None)
+    if not first:
+        return parts
+    return [
+        replace(part, sentences=[replace(first, score=max(first.score, part.sentences[0].score)), *part.sentences])
+        for part in parts
+    ]
 
 
 def choose_sentences(ranked: Sequence[Sequence[Sentence]]) -> list[Sentence]:

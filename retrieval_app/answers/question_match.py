@@ -80,6 +80,7 @@ _CODE = regex.compile(r"`[^`\n]*`|```|~~~|\*[^*\n]+\*.*\*[^*\n]+\*|^\p{L}+ \*")
 _BOLD = regex.compile(r"\*\*([^*\n]+)\*\*")
 _FORMULA = regex.compile(r"[\p{L}\p{N})]\s(?:[≈+*/×÷·^−]|=\s[\p{L}√Σ∑(])|[√Σ∑^]\s?[\p{L}\p{N}(]")  # not: k = 60
 _ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
+_CLAUSE = regex.compile(r"[;,:]\s|\s[–—]\s|[；，：、]")
 _ENUMERATION = regex.compile(r"(?:[^,;،、]{2,}[,;،、]){2}")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
 _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
@@ -185,6 +186,15 @@ def _also(text: str) -> list[str]:
         return [each.format(thing) for thing in found.groups()]
     between = _ALSO.get(language)
     return between.split(text) if between else [text]
+
+
+def are_contrasted(text: str, things: Sequence[Question]) -> bool:
+    """Whether each of the things opens a clause that says something of it: "A plan decides, a run records"."""
+    clauses = [content_words(clause, things[0].language) for clause in _CLAUSE.split(text)]
+    return all(
+        any(len(clause) > len(words) and (Matcher(words).match(clause[: len(words)]) > 0).all() for clause in clauses)
+        for words in (thing.words for thing in things)
+    )
 
 
 class Matcher:

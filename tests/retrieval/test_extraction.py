@@ -190,6 +190,8 @@ TOR = "Am Sonntag ist der Park schön. Das Tor bleibt am Abend geschlossen. Das 
 DOCK = (
     "The pump has a red case. The pump is cleaned with cold water. The pump is cleaned every Monday. It stands there."
 )
+WEIR = "A lock is a chamber. A lock and a dam are old. A dam holds water back; a lock lifts ships. A dam is a wall."
+WEHR = "Eine Schleuse ist eine Kammer. Ein Wehr staut das Wasser, eine Schleuse hebt die Schiffe."
 PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pumpe wird jeden Montag gereinigt."
 
 
@@ -213,10 +215,12 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("Is the pump cleaned? How often?", DOCK, "", ["The pump is cleaned every Monday."]),
         ("Wird die Pumpe gereinigt? Wie oft?", PUMPE, "", ["Die Pumpe wird jeden Montag gereinigt."]),
         ("Yes or no: has the pump a red case?", DOCK, "", ["The pump has a red case."]),
+        ("What is the difference between a lock and a dam?", WEIR, "", ["A dam holds water back; a lock lifts ships."]),
+        ("Was ist der Unterschied zwischen einem Wehr und einer Schleuse?", WEHR, "", [WEHR.partition(". ")[2]]),
     ],
 )
 def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headline: str, quotes: list[str]) -> None:
-    language = "de" if text in (FARBEN, TOR, PUMPE) else "en"
+    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR) else "en"
     checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language=language)]).checked
     assert [each.quote for each in checked.citations][: len(quotes)] == quotes
     assert checked.answer.startswith(headline)
