@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,19 @@ from collections_app.endpoints.endpoints import chat_endpoint
 from collections_app.errors import ServiceError
 from ragd import telemetry
 from ragd.security import ORDERS, scan_once
-from ragd.security.links import KnownAddresses, LinkFilter, filter_links
+from ragd.security.links import KnownAddresses, LinkFilter, RemovedAddress, filter_links
+from ragd.text.languages import detect_language
 from ragd.types import Candidate, Embedder
-from retrieval_app.answers.citations import CheckedAnswer, check_citations
+from retrieval_app.answers.citations import CheckedAnswer, check_citations, is_written, mark_support
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.answers.live_citations import AnswerPart, LiveCitations, pieces_of
 from retrieval_app.answers.protocol import Answerer, AnswerListener, Draft, draw_code, quote_source
 from retrieval_app.answers.refusals import CODE_WORD, NOT_ANSWERED, CodeWordFilter, declines, take_code_word
 from retrieval_app.llm.chat_model import (
+    STOPPED,
     ChatModel,
     Endpoint,
+    ModelAnswer,
     ModelError,
     ModelParameters,
     TokenCounter,
@@ -40,13 +43,42 @@ DEFAULTS = ModelParameters()
 SOURCES_CHARS_MAX = 60_000
 _PROMPTS = tomllib.loads(Path(__file__).with_name("prompts.toml").read_text(encoding="utf-8"))
 ROLE, QUESTION, RULES = _PROMPTS["role"], _PROMPTS["question"], _PROMPTS["rules"].format(code_word=CODE_WORD)
+REPAIR = _PROMPTS["repair"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a model wrote, checked. unsupported: its sentences that no source they cite supports; declined: it says that
+    the sources do not answer."""
+
+    checked: CheckedAnswer
+    declined: bool
+    removed: tuple[RemovedAddress, ...]
+    unsupported: tuple[str, ...]
+
+    @classmethod
+    def read(cls, text: str, sources: Sequence[Candidate], known: KnownAddresses) -> Reply:
+        said, uses_code_word = take_code_word(text)
+        linked, removed = filter_links(said, known)
+        checked = check_citations(linked, sources)
+        cited = [sources[citation.marker - 1].content for citation in checked.citations]
+        declined = uses_code_word or declines(checked.answer, cited)
+        return cls(checked, declined, tuple(removed), () if declined else find_unsupported(checked, sources))
+
+    def is_better(self, other: Reply) -> bool:
+        """Whether it says something, and less of it without support; or declines where the other one states nothing
+        that has support."""
+        if self.declined:
+            return len(other.unsupported) == len(other.checked.sentences)
+        return len(self.unsupported) < len(other.unsupported) and bool(self.checked.citations)
 
 
 class ChatAnswerer:
     """One chat completion per question. history: earlier turns, put before the question.
 
     parameters: how the model is asked to write. conversation_id: of the turns, as the caller names it, for the spans.
-    own_hosts: hosts that the sources were fetched from; set before `answer`, and links to them stay in the answer.
+    own_hosts: hosts that the sources were fetched from, links to which stay in the answer; dates: of documents, by id.
+    Both are set before `answer`.
     """
 
     name = "chat"
@@ -70,6 +102,7 @@ class ChatAnswerer:
         self.conversation_id = conversation_id
         self.instructions = f"{system_prompt.strip() or ROLE}\n\n{RULES}"
         self.own_hosts: frozenset[str] = frozenset()
+        self.dates: Mapping[str, str] = {}
         self.system = telemetry.provider_of(endpoint.address[0])
 
     def answer(
@@ -90,23 +123,14 @@ class ChatAnswerer:
         if not sources:
             return Draft(CheckedAnswer(NOT_ANSWERED), True, TokenUsage())
         candidates = fit_sources(sources)
-        shown = [source.content for source in candidates]
-        excerpts = excerpts_of(candidates, spans)
-        code = draw_code([query, *shown])
+        code = draw_code([query, *(source.content for source in candidates)])
+        excerpts = excerpts_of(candidates, spans) or distinct_texts(candidates)
         messages = self.build_messages(query, candidates, excerpts, code=code)
-        estimated = sum(self.counter.count_tokens(message["content"]) for message in messages)
         known = self._known_addresses(query, candidates)
         live = AnswerEmitter(listener, candidates, known) if listener else None
+        template = self._template(query, candidates)
         try:
-            answer = call_model(
-                ChatModel(self.endpoint, self.model, self.counter),
-                messages,
-                estimated=estimated,
-                parameters=self.parameters,
-                template=self._template(query, candidates),
-                conversation_id=self.conversation_id,
-                on_text=live.tell if live else None,
-            )
+            answer = self._call(messages, template, live)
         except Exception as error:
             if live:
                 live.break_off()
@@ -114,22 +138,64 @@ class ChatAnswerer:
                 said, _ = take_code_word(error.partial.text)
                 error.partial = replace(error.partial, text=filter_links(said, known)[0])
             raise
-        reply, uses_code_word = take_code_word(answer.completion.text)
-        text, removed = filter_links(reply, known)
-        checked = check_citations(text, candidates)
+        reply = Reply.read(answer.completion.text, candidates, known)
         if live:
-            live.finish(checked, is_void=answer.completion.told_reasoning)
-        cited = [candidates[citation.marker - 1].content for citation in checked.citations]
+            live.finish(reply.checked, is_void=answer.completion.told_reasoning)
+        usage, is_whole = answer.usage, answer.completion.finish_reason not in (STOPPED, "length")
+        if self.parameters.repair and reply.unsupported and is_whole:
+            reply, usage = self._repair(reply, usage, messages, candidates, known, listener)
         return Draft(
-            checked,
-            uses_code_word or declines(checked.answer, cited),
-            answer.usage,
+            reply.checked,
+            reply.declined,
+            usage,
             len(candidates),
             first_token_ms=answer.first_token_ms,
             was_told=live is not None,
-            removed=tuple(removed),
+            removed=reply.removed,
             code=code,
         )
+
+    def _call(
+        self,
+        messages: Sequence[Mapping[str, str]],
+        template: telemetry.PromptTemplate | None,
+        live: AnswerEmitter | None,
+    ) -> ModelAnswer:
+        return call_model(
+            ChatModel(self.endpoint, self.model, self.counter),
+            messages,
+            estimated=sum(self.counter.count_tokens(message["content"]) for message in messages),
+            parameters=self.parameters,
+            template=template,
+            conversation_id=self.conversation_id,
+            on_text=live.tell if live else None,
+        )
+
+    def _repair(
+        self,
+        reply: Reply,
+        usage: TokenUsage,
+        messages: Sequence[Mapping[str, str]],
+        sources: Sequence[Candidate],
+        known: KnownAddresses,
+        listener: AnswerListener | None,
+    ) -> tuple[Reply, TokenUsage]:
+        """One more call with the sentences that have no support, and what both took. The first reply stays where the
+        second is no better or fails."""
+        listed = "\n".join(f"- {sentence}" for sentence in reply.unsupported)
+        asked = REPAIR.format(sentences=listed, code_word=CODE_WORD)
+        turns = [{"role": "assistant", "content": reply.checked.answer}, {"role": "user", "content": asked}]
+        try:
+            answer = self._call([*messages, *turns], None, None)
+        except ModelError:
+            return reply, usage
+        second = Reply.read(answer.completion.text, sources, known)
+        if not second.is_better(reply):
+            return reply, usage.plus(answer.usage)
+        if listener:
+            listener.restarted()
+            emit(pieces_of(second.checked.answer, second.checked.citations), listener)
+        return second, replace(usage.plus(answer.usage), repaired=len(reply.unsupported))
 
     def build_messages(
         self, query: str, sources: Sequence[Candidate], excerpts: Sequence[str] | None = None, *, code: str
@@ -138,7 +204,7 @@ class ChatAnswerer:
         shown = [source.content for source in sources] if excerpts is None else excerpts
         numbered = enumerate(zip(sources, shown, strict=True), 1)
         blocks = "\n".join(
-            quote_source(code, number, f"{source.context}\n{text}" if source.context else text)
+            quote_source(code, number, "\n".join(filter(None, (source.context, self._dated(source), text))))
             for number, (source, text) in numbered
             if text
         )
@@ -147,6 +213,10 @@ class ChatAnswerer:
             *self.history,
             {"role": "user", "content": QUESTION.format(code=code, sources=blocks, question=query)},
         ]
+
+    def _dated(self, source: Candidate) -> str:
+        date = "" if source.collection else self.dates.get(source.doc_id, "")
+        return date and f"Date: {date}"
 
     def _known_addresses(self, query: str, sources: Sequence[Candidate]) -> KnownAddresses:
         """Sources that hold orders to a model vouch for nothing."""
@@ -216,6 +286,45 @@ def fit_sources(sources: Sequence[Candidate]) -> list[Candidate]:
             break
         fitting.append(source)
     return fitting
+
+
+def distinct_texts(sources: Sequence[Candidate]) -> list[str]:
+    """What each source says that none before it does: "" where one holds all of it, and without the beginning or end
+    that it shares with another chunk of its document."""
+    texts: list[str] = []
+    for index, source in enumerate(sources):
+        start, end = 0, len(source.content)
+        for other in sources[:index]:
+            if " ".join(source.content.split()) in " ".join(other.content.split()):
+                start = end
+            elif _share_a_document(source, other):
+                if other.start <= source.start + start < other.end:
+                    start = other.end - source.start
+                if other.start < source.start + end <= other.end:
+                    end = other.start - source.start
+        texts.append(source.content[start:end].strip() if (start, end) != (0, len(source.content)) else source.content)
+    return texts
+
+
+def _share_a_document(one: Candidate, other: Candidate) -> bool:
+    """Whether their places are of one text."""
+    own, others = ((each.collection, each.doc_id, each.revision) for each in (one, other))
+    return own == others and not is_written(one.attributes) and not is_written(other.attributes)
+
+
+def find_unsupported(checked: CheckedAnswer, sources: Sequence[Candidate]) -> tuple[str, ...]:
+    """The sentences that cite nothing, or whose words what they cite does not hold; of an answer in another language
+    than its sources, whose words cannot be compared, the first alone."""
+    texts = {number: source.content for number, source in enumerate(sources, 1)}
+    marks = mark_support(checked.answer, [sentence.as_dict() for sentence in checked.sentences], texts)
+    weak = {mark.end for mark in marks if mark.support == "unsupported"}
+    cited = " ".join(texts[citation.marker] for citation in checked.citations)
+    is_comparable = detect_language(checked.answer) == detect_language(cited)
+    return tuple(
+        sentence.text
+        for sentence in checked.sentences
+        if sentence.end in weak and (is_comparable or not sentence.markers)
+    )
 
 
 def excerpts_of(sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]]) -> list[str] | None:

@@ -61,7 +61,8 @@ class AnswerListener(Protocol):
         """A valid citation whose marker was told just before; its `sentence` means nothing yet."""
 
     def restarted(self) -> None:
-        """What was told of the answer is void: it was reasoning, or the model failed. Another answer follows."""
+        """What was told of the answer is void: it was reasoning, it was repaired, or the model failed. Another
+        answer follows."""
 
 
 class Answerer(Protocol):

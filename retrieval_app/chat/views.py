@@ -69,6 +69,7 @@ from retrieval_app.chat.threads import (
     share,
     turns_of,
 )
+from retrieval_app.llm.chat_model import ModelParameters
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
 from retrieval_app.runs.forms import AskForm, initial_of
 from retrieval_app.runs.presenters import describe_run
@@ -83,7 +84,8 @@ log = logging.getLogger(__name__)
 class Question:
     """form: what was sent. thread: not stored before its first question has results. replaces: a message of it.
 
-    rewrites: whether a follow-up question is made whole with the history.
+    rewrites: whether a follow-up question is made whole with the history. repairs: whether a chat model corrects
+    sentences without support.
     """
 
     form: AskForm
@@ -91,6 +93,7 @@ class Question:
     replaces: ChatMessage | None
     is_search: bool
     rewrites: bool
+    repairs: bool
     user: Any
     message: ChatMessage | None = None
     writing: Writing = field(default_factory=Writing)
@@ -114,6 +117,7 @@ class Question:
             collection, query, chosen.plan, QueryRun.Channel.PAGE, plan_name=chosen.name, user=self.user,
             as_of=data["as_of"], beside=beside, conversation_id=str(self.thread.pk),
             history=turns_of(earlier) if has_chat_model() else (), quotes_on_failure=True,
+            parameters=ModelParameters(repair=(self.repairs and has_chat_model()) or None),
             **self._under(collection, beside),
         )  # fmt: skip
         if self.is_search:
@@ -227,10 +231,11 @@ class Keeper(Listener):
 
 def read_question(request: PageRequest, collections: list[Collection], thread: ChatThread | None) -> Question:
     """edit: the message that the question replaces. retry: the message that is asked again as it is; literal: the same,
-    searched for as it was typed. as_typed: so are all of the thread from now on. Http404 for a message that is not of
-    the thread. thread None: a new one, with the `assistant` of that slug. starter: a question that was offered."""
+    searched for as it was typed; repair: the same, with sentences without support corrected. as_typed: all of the
+    thread is searched for as typed from now on. Http404 for a message that is not of the thread. thread None: a new
+    one, with the `assistant` of that slug. starter: a question that was offered."""
     data: QueryDict = request.POST
-    again = data.get("retry") or data.get("literal") or ""
+    again = data.get("retry") or data.get("literal") or data.get("repair") or ""
     replaces = _message_of(thread, again or data.get("edit", ""))
     if again and replaces is not None:
         data = data.copy()
@@ -244,7 +249,7 @@ def read_question(request: PageRequest, collections: list[Collection], thread: C
         data.setlist("collection", [each.name for each in collections_of_assistant(own.assistant)])
     form = AskForm(data, collections=collections)
     rewrites = not (data.get("as_typed") or data.get("literal"))
-    return Question(form, own, replaces, data.get("do") == SEARCH, rewrites, request.user)
+    return Question(form, own, replaces, data.get("do") == SEARCH, rewrites, bool(data.get("repair")), request.user)
 
 
 def _message_of(thread: ChatThread | None, number: str) -> ChatMessage | None:

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -105,6 +105,7 @@ class TokenUsage:
     """Tokens read and written. estimated: counted here, not reported by the model's server.
 
     finish_reason: why the model stopped, in its server's own word ("stop", "length", ...); None where none was told.
+    repaired: how many sentences without support a second call has corrected; None for no such call.
     """
 
     context_tokens: int = 0
@@ -113,6 +114,25 @@ class TokenUsage:
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
     finish_reason: str | None = None
+    repaired: int | None = None
+
+    def plus(self, other: TokenUsage) -> TokenUsage:
+        """Of two calls for one answer, whose end is the first one's."""
+        cached, reasoning = (
+            None if one is None and two is None else (one or 0) + (two or 0)
+            for one, two in (
+                (self.cached_tokens, other.cached_tokens),
+                (self.reasoning_tokens, other.reasoning_tokens),
+            )
+        )
+        return replace(
+            self,
+            context_tokens=self.context_tokens + other.context_tokens,
+            generation_tokens=self.generation_tokens + other.generation_tokens,
+            estimated=self.estimated or other.estimated,
+            cached_tokens=cached,
+            reasoning_tokens=reasoning,
+        )
 
     def as_dict(self) -> dict[str, Any]:
         usage: dict[str, Any] = {
@@ -125,6 +145,7 @@ class TokenUsage:
             "cached_tokens": self.cached_tokens,
             "reasoning_tokens": self.reasoning_tokens,
             "finish_reason": self.finish_reason,
+            "repaired": self.repaired,
         }
         return usage | {name: value for name, value in extra.items() if value is not None}
 
@@ -486,7 +507,7 @@ class ModelParameters:
 
     temperature: 0 to 2. top_p: 0 to 1. top_k: 1 or more. max_tokens: at most RAGD_LLM_MAX_TOKENS holds. stop: up to
     four texts that end the answer. frequency_penalty, presence_penalty: -2 to 2. response_format: "text" or
-    "json_object".
+    "json_object". repair: whether sentences without support are corrected by a second call, where the caller repairs.
     """
 
     temperature: float | None = None
@@ -498,6 +519,7 @@ class ModelParameters:
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
     response_format: str | None = None
+    repair: bool | None = None
 
     def stated(self) -> list[str]:
         """The names of what was said."""

@@ -26,7 +26,7 @@ from collections_app.errors import ServiceError, describe, note_run
 from collections_app.index.past_indexes import read_as_of
 from collections_app.index.services import read_version
 from collections_app.index.stores import embedder_for, read_store
-from collections_app.models import ApiKey, Collection
+from collections_app.models import ApiKey, Collection, Document
 from collections_app.sources.models import FetchedSource
 from ragd import telemetry
 from ragd.conditions import DOCUMENT_FIELDS, compared_fields
@@ -254,6 +254,7 @@ def ask(request: QueryRequest, *, listener: RunListener | None = None, retrieve:
         if isinstance(answerer, ChatAnswerer):
             own = {item.doc_id for item in retrieval.candidates if not item.collection}
             answerer.own_hosts = fetched_hosts(collection.pk, own)
+            answerer.dates = {} if is_past else Document.objects.stated_dates(collection.pk, own)
         if listener:
             listener.retrieved(run)
         if isinstance(answerer, ExtractiveAnswerer):

@@ -115,6 +115,7 @@ class AnswererOptions(Request):
 class AskRequest(AnswererOptions, ModelFields, SearchRequest):
     system_prompt: str | None = Field(None, description="Replaces the role of the model; the citation rules stay")
     response_format: Literal["text"] | None = Field(None, description="Sent to the chat model when stated")
+    repair: bool | None = Field(None, description="Have sentences without support corrected by a second call")
     corrective: bool | None = Field(
         None,
         description="Weigh what was found, then refine, complete or refuse it; default: as the collection says. It "

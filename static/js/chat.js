@@ -21,7 +21,7 @@
 
   // the message takes the place of the one that it replaces, and of those after it
   function begin(chat, form, html, submitter) {
-    const replaced = ["retry", "literal"].includes(submitter?.name) ? submitter.value : form.elements.edit?.value;
+    const replaced = ["retry", "literal", "repair"].includes(submitter?.name) ? submitter.value : form.elements.edit?.value;
     const first = replaced && find(`#message-${replaced}`, chat);
     if (first) while (first.nextElementSibling) first.nextElementSibling.remove();
     first?.remove();

@@ -270,6 +270,19 @@ def test_where_the_model_fails_quotations_answer_and_it_can_be_tried_again(
     assert QueryRun.objects.latest("created_at").error == ""
 
 
+def test_what_has_no_support_is_corrected_where_a_person_asks_for_it(visitor: Client, model: OpenAIServer) -> None:
+    good, invented = "The blue whale is the largest animal [1].", "It was discovered in Norway by chance."
+    model.chat_reply = lambda messages: good if messages[-2]["role"] == "assistant" else f"{good} {invented}"
+    page = visitor.get(stream(visitor)[-1][1]["href"])
+    assert len(model.bodies("/v1/chat/completions")) == 1 and has(page, ".message button[name=repair]")
+    thread = ChatMessage.objects.get().thread.get_absolute_url()
+    sent = {"collection": "nature", "query": "", "repair": ChatMessage.objects.get().pk}
+    page = visitor.post(thread, sent, follow=True)
+    run = QueryRun.objects.latest("created_at")
+    assert (run.answer, run.token_usage["repaired"]) == (good, 1)
+    assert not has(page, ".message button[name=repair]") and invented not in text(page)
+
+
 @pytest.mark.fault("UX-F5")
 def test_a_reader_that_leaves_stops_nothing_and_a_person_does(
     visitor: Client, model: OpenAIServer, monkeypatch: pytest.MonkeyPatch
