@@ -15,7 +15,9 @@ from django.db import transaction
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import register_converter
 from ninja import Schema
+from ninja.operation import Operation
 from ninja.security import HttpBearer
+from ninja.utils import contribute_operation_callback
 
 from collections_app.access.api_keys import authenticate
 from collections_app.access.context import SYSTEM, Access, current_access, set_access, system_access
@@ -181,15 +183,31 @@ KEY_MAX_CHARS = 255
 
 Answer = tuple[int, Any]  # status and body as JSON values
 
-ERRORS: dict[Any, Any] = {frozenset({400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503}): ErrorAnswer}
+ERROR_STATUSES = (400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503)
+
+
+class ErrorResponse(Schema):
+    """What ninja makes of a response's type, once for all operations: a model for each status of each took a start
+    half a second."""
+
+    response: ErrorAnswer
+
+
+def declare_errors(operation: Operation) -> None:
+    operation.response_models |= dict.fromkeys(ERROR_STATUSES, ErrorResponse)
 
 
 class Router(ninja.Router):
     """Of operations that answer errors in the one shape. response: what 200 answers, or by status."""
 
     def api_operation(self, methods: list[str], path: str, *, response: Any, **values: Any) -> Any:  # type: ignore[override]
-        by_status = response if isinstance(response, dict) else {200: response}
-        return super().api_operation(methods, path, response=by_status | ERRORS, **values)
+        register = super().api_operation(methods, path, response=response, **values)
+
+        def add(view: Callable[..., Any]) -> Any:
+            contribute_operation_callback(view, declare_errors)
+            return register(view)
+
+        return add
 
 
 def find_collection(request: HttpRequest, name: str) -> Collection:
