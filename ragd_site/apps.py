@@ -30,5 +30,6 @@ class SiteConfig(AppConfig):
 
     def ready(self) -> None:
         set_process_channel(self.channels.get(settings.PROCESS, Channel.CLI))
-        for name in self.registrations:
-            import_module(name)
+        if settings.PROCESS != "prepare":
+            for name in self.registrations:
+                import_module(name)

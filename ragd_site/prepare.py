@@ -62,7 +62,7 @@ def main(arguments: list[str]) -> None:
         import_string("ragd_site.api.openapi_document").read()
         load_sample()
     elif settings.RAGD_SAMPLE:
-        announce = import_string("evaluation_app.sample.loading.announce_sample")
+        announce = import_string("evaluation_app.sample.announce_sample")
         announce()  # the pages say that it comes before its process runs
 
 

@@ -61,11 +61,11 @@ def serve(environment: Environment, stopping: threading.Event) -> None:
     children = make_children(environment, variables)
     sample = Child("loading of the sample", [*PREPARATION, "sample"], variables)
     try:
-        if not environment.DATABASE_URL:
-            start_database(environment.RAGD_VAR)
         say("Web server: starting")
         unprepared = hold_back(environment.RAGD_VAR)
         children[0].start()  # it loads its modules meanwhile; the worker would take its time
+        if not environment.DATABASE_URL:
+            start_database(environment.RAGD_VAR)
         prepare(variables, stopping)
         if stopping.is_set():
             return
@@ -180,7 +180,7 @@ def start_database(var: Path) -> None:
 
 def prepare(variables: Mapping[str, str], stopping: threading.Event) -> None:
     """Schema, static files, first administrator: in a process of its own, whose memory is free afterwards."""
-    preparation = Child("preparation", [*PREPARATION, "needed"], variables)
+    preparation = Child("preparation", [*PREPARATION, "needed"], {**variables, "RAGD_PROCESS": "prepare"})
     preparation.start()
     while (status := preparation.poll()) is None:
         if stopping.wait(0.05):

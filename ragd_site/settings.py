@@ -25,7 +25,8 @@ except SettingError as error:
 
 BASE_DIR = REPOSITORY
 LOOPBACK_HOSTS = ["localhost", "127.0.0.1", "[::1]"]
-# "web" in the web server: there, connections are pooled; "restore" where there is no server yet
+# "web" in the web server: there, connections are pooled; "restore" where there is no server yet; "prepare" where only
+# the models are loaded, for the schema; "worker"
 PROCESS = os.environ.get("RAGD_PROCESS", "command")
 
 # every variable of the environment is the setting of its name; the following ones are derived
@@ -159,7 +160,8 @@ INSTALLED_APPS = [
     "evaluation_app",
     "retrieval_app",
     "collections_app",
-    "django.contrib.admin",
+    # it looks for the pages of the admin where there may be any
+    "django.contrib.admin" if PROCESS in ("web", "command") else "django.contrib.admin.apps.SimpleAdminConfig",
     "django.contrib.auth",
     "django.contrib.contenttypes",
     "django.contrib.sessions",

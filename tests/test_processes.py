@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -61,3 +62,12 @@ def test_a_web_server_reads_static_files_only_when_they_are_prepared() -> None:
     script += "wsgi.get_wsgi_application = lambda: sys.exit('loaded')\nimport ragd_site.wsgi"
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr.splitlines()[-1:]) == ("waited\n", ["loaded"])
+
+
+def test_the_preparation_loads_the_models_and_none_of_what_serves_or_works() -> None:
+    script = "import sys, django; django.setup(); from django.apps import apps; from evaluation_app import sample\n"
+    script += "print(len(apps.get_models()) > 50, {'ragd_site.celery', 'retrieval_app.admin', 'retrieval_app.answers',"
+    script += " 'evaluation_app.sample.loading'} & sys.modules.keys())"
+    variables = os.environ | {"RAGD_PROCESS": "prepare", "DJANGO_SETTINGS_MODULE": "ragd_site.settings"}
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, env=variables, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("True set()\n", "")

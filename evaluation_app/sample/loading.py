@@ -16,16 +16,15 @@ from collections_app.collections import services as collection_services
 from collections_app.documents import services as document_services
 from collections_app.index.measurements import measure_serving
 from collections_app.jobs import operations
-from collections_app.jobs.leases import Lease
-from collections_app.models import Collection, Document, IngestJob, Operation
+from collections_app.models import Collection, Document, IngestJob
 from evaluation_app.golden.sets import keep_version
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import RunRequest, start_run
+from evaluation_app.sample import SAMPLE_NAME, announce_sample
 from evaluation_app.scoring.judge_selection import RunSettings
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.plans.services import choose_plan
 
-SAMPLE_NAME = "ragd-docs"
 SAMPLE_DESCRIPTION = "The documentation of ragd: a sample to try search and answers."
 REPOSITORY = Path(__file__).resolve().parents[2]
 GOLDEN_FILE = Path(__file__).with_name("golden.jsonl")
@@ -80,17 +79,6 @@ def load_sample(progress: Callable[[int, int], None] | None = None) -> SampleOut
         outcome = _load(collection or _create(), tell)
         told.succeed({"documents": outcome.written})
         return outcome
-
-
-def announce_sample() -> Lease[Operation] | None:
-    """The import as which pages show that the sample is on its way; None where it was loaded whole before."""
-    last = operations.last_operation(Operation.Kind.IMPORT, SAMPLE_NAME)
-    if last is not None and last.is_running and last.arguments is None:
-        return Lease(last, last.attempts)
-    is_there = Collection.objects.live().filter(name=SAMPLE_NAME).exists()
-    if is_there and (last is None or last.state == Operation.State.SUCCEEDED):
-        return None
-    return operations.begin(Operation.Kind.IMPORT, SAMPLE_NAME)
 
 
 def _create() -> Collection:

@@ -30,7 +30,7 @@ from collections_app.models import Collection, Operation
 from evaluation_app.conformance import CONFORMANCE, SHOWN_RESULTS, group_rules, read_versions, request_run
 from evaluation_app.runs.requests import under_way
 from evaluation_app.runs.run_pages.run_page import docs_address
-from evaluation_app.sample.loading import SAMPLE_NAME
+from evaluation_app.sample import SAMPLE_NAME
 from evaluation_app.telemetry.store.span_store import collector_state
 from ragd_site.operations.leak_probe import ProbeReport, probe
 from ragd_site.operations.summaries import (

@@ -145,6 +145,7 @@ def test_later_start_is_quick_and_makes_nothing_twice(server: Server) -> None:
     server.wait_until_ready()
     took_s = time.monotonic() - began
     assert "First administrator" not in server.printed()
+    assert server.printed().index("Web server: starting") < server.printed().index("PostgreSQL: ready")
     cluster = embedded.read_cluster(server.var)
     assert cluster is not None
     with psycopg.connect(cluster.url) as connection:

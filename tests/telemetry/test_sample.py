@@ -26,10 +26,8 @@ from collections_app.models import Collection, Document, IngestJob, Operation
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import run_now
 from evaluation_app.runs.requests import reweighted_run, serving_runs, servings
-from evaluation_app.sample import loading
+from evaluation_app.sample import SAMPLE_NAME, announce_sample, loading
 from evaluation_app.sample.loading import (
-    SAMPLE_NAME,
-    announce_sample,
     load_golden_set,
     load_sample,
     read_questions,

@@ -33,7 +33,8 @@ from collections_app.index.stores import embedder_for
 from collections_app.models import AuditEvent, ModelSetting, Provider
 from evaluation_app.models import Span
 from evaluation_app.runs.lifecycle import process_run
-from evaluation_app.sample.loading import SAMPLE_NAME, evaluate_sample, load_golden_set
+from evaluation_app.sample import SAMPLE_NAME
+from evaluation_app.sample.loading import evaluate_sample, load_golden_set
 from ragd.errors import EmbedderError
 from tests.collections.test_model_presets import fresh
 from tests.fakes import faults

@@ -55,7 +55,7 @@ from evaluation_app.runs.summaries import (
     run_misses,
     shares_of,
 )
-from evaluation_app.sample.loading import SAMPLE_NAME
+from evaluation_app.sample import SAMPLE_NAME
 from evaluation_app.scoring.modes import (
     Bands,
     Fit,
