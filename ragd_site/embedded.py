@@ -22,13 +22,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 from urllib.parse import quote
-
-import psycopg
 
 from ragd_site.environment import read_environment
 from ragd_site.runtime import machine
 from ragd_site.runtime.programs import EmbeddedError, find_binaries, may_enter, run_program, server_account
+
+if TYPE_CHECKING:
+    import psycopg
 
 START_TIMEOUT_S = 300
 STOP_TIMEOUT_S = 60
@@ -335,6 +337,8 @@ def make_database(cluster: Cluster) -> None:
 
 def connect(cluster: Cluster) -> psycopg.Connection[tuple[object, ...]]:
     """A connection to the maintenance database as the cluster's owner, in autocommit mode."""
+    import psycopg  # the supervisor starts the web server first: the driver is a fifth of what it loads
+
     return psycopg.connect(
         host=HOST,
         port=cluster.port,
@@ -348,6 +352,8 @@ def connect(cluster: Cluster) -> psycopg.Connection[tuple[object, ...]]:
 
 def answers(cluster: Cluster) -> bool:
     """Whether this very cluster, and not another server on its port, accepts connections."""
+    import psycopg
+
     try:
         with connect(cluster) as connection:
             row = connection.execute(SELECT_DATA_FOLDER).fetchone()

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import annotated_types
+from django.utils.module_loading import import_string
 from pydantic import AfterValidator, Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from evaluation_app.measures.catalogue import read_bands
 from ragd.errors import InvalidInput
-from ragd.models.prompts import PROMPT_PRESETS
 from ragd_site.runtime.setting_types import (
     HTTP_SCHEMES,
     CommaList,
@@ -68,9 +68,9 @@ class SettingError(Exception):
 
 
 def check_preset(name: str) -> str:
-    """The name unchanged, or ValueError unless prompts are known by it."""
-    if name and name not in PROMPT_PRESETS:
-        raise ValueError("one of " + ", ".join(PROMPT_PRESETS))
+    """The name unchanged, or ValueError unless prompts are known by it. They are loaded where one is stated."""
+    if name and name not in (presets := import_string("ragd.models.prompts.PROMPT_PRESETS")):
+        raise ValueError("one of " + ", ".join(presets))
     return name
 
 

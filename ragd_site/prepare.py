@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from io import StringIO
 from pathlib import Path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "ragd_site.settings")
@@ -83,28 +84,11 @@ def one_at_a_time() -> Iterator[None]:
         own.close()
 
 
-class MigrationCount:
-    """Counts what the command `migrate` says that it applies, in place of printing it."""
-
-    def __init__(self) -> None:
-        self.applied = 0
-
-    def write(self, text: str) -> int:
-        self.applied += text.count("Applying ")
-        return len(text)
-
-    def flush(self) -> None:
-        return
-
-    def isatty(self) -> bool:
-        return False
-
-
 def migrate() -> None:
-    began, count = time.monotonic(), MigrationCount()
-    call_command("migrate", verbosity=1, interactive=False, stdout=count)
-    if count.applied:
-        say(f"Database schema: {count.applied} migrations applied in {time.monotonic() - began:.1f} s")
+    began, printed = time.monotonic(), StringIO()
+    call_command("migrate", verbosity=1, interactive=False, stdout=printed)
+    if applied := printed.getvalue().count("Applying "):
+        say(f"Database schema: {applied} migrations applied in {time.monotonic() - began:.1f} s")
 
 
 def say(sentence: str) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import ragd
 from tools.structure import Edge, count_budgets, find_circles, modules_per_folder, read, read_edges
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -206,3 +208,13 @@ def test_every_schema_is_built_when_it_is_first_used() -> None:
     own = [each for each in below(Schema) if each.__module__.partition(".")[0] in FLOORS]
     assert len(own) > 200
     assert [each.__qualname__ for each in own if not each.model_config.get("defer_build")] == []
+
+
+def test_every_name_of_the_library_comes_from_where_it_is_declared() -> None:
+    block = next(node for node in ast.parse(Path(ragd.__file__).read_text()).body if isinstance(node, ast.If))
+    declared = {
+        name.name: node.module for node in block.body if isinstance(node, ast.ImportFrom) for name in node.names
+    }
+    assert sorted(declared) == sorted(ragd.__all__)
+    for name, module in declared.items():
+        assert getattr(ragd, name) is getattr(import_module(str(module)), name)

@@ -64,6 +64,12 @@ def test_a_web_server_reads_static_files_only_when_they_are_prepared() -> None:
     assert (done.stdout, done.stderr.splitlines()[-1:]) == ("waited\n", ["loaded"])
 
 
+def test_the_supervisor_starts_the_web_server_before_it_needs_much() -> None:
+    script = "import sys, ragd_site.run; print({'numpy', 'psycopg', 'django.http', 'django.db'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("set()\n", "")
+
+
 def test_the_preparation_loads_the_models_and_none_of_what_serves_or_works() -> None:
     script = "import sys, django; django.setup(); from django.apps import apps; from evaluation_app import sample\n"
     script += "print(len(apps.get_models()) > 50, {'ragd_site.celery', 'retrieval_app.admin', 'retrieval_app.answers',"

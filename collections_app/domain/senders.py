@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 
-from django.http import HttpRequest
+if TYPE_CHECKING:  # the supervisor wants `is_loopback` alone
+    from django.http import HttpRequest
 
 PROXY_HEADERS = {"Forwarded", "Via", "X-Real-Ip"}  # and X-Forwarded-*
 
