@@ -56,12 +56,13 @@ def test_a_web_server_waits_for_the_preparation_beside_it_also_where_that_is_kil
         assert not waiting.is_alive()
 
 
-def test_a_web_server_reads_static_files_only_when_they_are_prepared() -> None:
+def test_a_web_server_reads_static_files_only_when_they_are_prepared_and_loads_nothing_rare() -> None:
     script = "import sys; from django.core import wsgi; from ragd_site.runtime import processes\n"
     script += "processes.wait_until_prepared = lambda var: print('waited')\n"
-    script += "wsgi.get_wsgi_application = lambda: sys.exit('loaded')\nimport ragd_site.wsgi"
+    script += "wsgi.get_wsgi_application = lambda: sys.exit(f'loaded {rare & sys.modules.keys()}')\n"
+    script += "rare = {'jsonschema', 'mcp', 'minio'}\nimport ragd_site.wsgi"
     done = subprocess.run([sys.executable, "-c", script], cwd=REPOSITORY, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr.splitlines()[-1:]) == ("waited\n", ["loaded"])
+    assert (done.stdout, done.stderr.splitlines()[-1:]) == ("waited\n", ["loaded set()"])
 
 
 def test_the_supervisor_starts_the_web_server_before_it_needs_much() -> None:

@@ -14,14 +14,11 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.metadata import entry_points
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import regex
-from jsonschema import Draft202012Validator, SchemaError, ValidationError, validators
-from referencing import Registry
-from referencing.exceptions import Unresolvable
 
 from collections_app.errors import ServiceError
 from evaluation_app.judges.annotation import AnnotationFaults, read_reply
@@ -40,6 +37,9 @@ from retrieval_app.llm.chat_model import (
     TokenCounter,
     call_model,
 )
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 Kind = Literal["regex", "json", "prompt", "code"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -132,6 +132,8 @@ def _check_regex(name: str, definition: str, _: bool) -> None:
 def _check_json(name: str, definition: str, _: bool) -> None:
     if not definition:
         return
+    from jsonschema import Draft202012Validator, SchemaError  # a twentieth of a start, and few rubrics are schemas
+
     try:
         schema = json.loads(definition)
         Draft202012Validator.check_schema(schema)
@@ -192,6 +194,8 @@ def check_json(rubric: Rubric, answer: str) -> Score:
         return scored(0.0)
     if not rubric.definition:
         return scored(1.0)
+    from referencing.exceptions import Unresolvable
+
     try:
         return scored(float(_validator(rubric.definition).is_valid(value)))
     except TimeoutError:
@@ -202,6 +206,8 @@ def check_json(rubric: Rubric, answer: str) -> Score:
 
 def _pattern(validator: Any, pattern: str, instance: Any, schema: Any) -> Iterator[ValidationError]:
     if isinstance(instance, str) and not _finds(pattern, instance):
+        from jsonschema import ValidationError
+
         yield ValidationError("does not match")
 
 
@@ -213,15 +219,19 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
                     yield from validator.descend(value, subschema, path=name, schema_path=pattern)
 
 
-# Their expressions too end in time.
-_SafeValidator = validators.extend(
-    Draft202012Validator, {"pattern": _pattern, "patternProperties": _pattern_properties}
-)
+@cache
+def _safe_validator() -> Any:
+    """Its expressions too end in time."""
+    from jsonschema import Draft202012Validator, validators
+
+    return validators.extend(Draft202012Validator, {"pattern": _pattern, "patternProperties": _pattern_properties})
 
 
 @lru_cache(maxsize=64)
 def _validator(definition: str) -> Any:
-    return _SafeValidator(json.loads(definition), registry=Registry())
+    from referencing import Registry
+
+    return _safe_validator()(json.loads(definition), registry=Registry())
 
 
 def check_code(rubric: Rubric, question: str, answer: str, context: Sequence[str], expected: str) -> Score:

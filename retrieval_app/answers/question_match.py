@@ -15,7 +15,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -63,16 +63,21 @@ def fold(text: str) -> str:
     return str(unicodedata2.normalize("NFC", bare)).translate(_LETTERS)
 
 
-def _expressions(name: str) -> dict[str, Any]:
-    return {language: regex.compile(fold(text)) for language, text in MODEL[name].items()}
+@cache
+def _expression(name: str, language: str) -> Any | None:
+    """Compiled at its first use: all of all languages take a start longer than a question."""
+    text = MODEL[name].get(language)
+    return None if text is None else regex.compile(fold(text))
+
+
+def _first(names: Sequence[str], language: str, asked: str) -> str:
+    return next((name for name in names if (each := _expression(name, language)) and each.search(asked)), "")
 
 
 _FUNCTION = {language: frozenset(map(fold, words.split())) for language, words in MODEL["function"].items()}
 _ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
-_KINDS = {kind: _expressions(kind) for kind in ("frequency", "date", "number", "person", "reason", "way", "formula")}
-_ASKS = {name: _expressions(name) for name in ("list", "count")}
-_GIVEN = {kind: _expressions(name) for kind, name in (("frequency", "repeated"), ("reason", "because"))}
-_EITHER, _LEANS = _expressions("either"), _expressions("leans")
+_KINDS = ("frequency", "date", "number", "person", "reason", "way", "formula")
+_GIVEN = {"frequency": "repeated", "reason": "because"}
 _ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in MODEL["also"].items()}
 _DEFINITION = {language: tuple(map(regex.compile, each)) for language, each in MODEL["definition"].items()}
 _DIFFERENCE = {language: (regex.compile(text), each) for language, (text, each) in MODEL["difference"].items()}
@@ -112,19 +117,19 @@ def read_question(text: str, likely: str = "", topic: str = "") -> Question:
     question before it, that says what it is about."""
     asked, text = fold(text), f"{topic} {text}".strip()
     language = detect_language(text, likely)
-    kind = next((kind for kind, each in _KINDS.items() if language in each and each[language].search(asked)), "")
+    kind = _first(_KINDS, language, asked)
     if not kind and language in _DEFINITION and _DEFINITION[language][0].search(asked):
         kind = "definition"
     names = (*_names(text, ""), *_NUMBER.findall(text))
     words = tuple(dict.fromkeys(content_words(text, language)))
     either = _read_either(asked, language)
-    asks = next((name for name, each in _ASKS.items() if language in each and each[language].search(asked)), "")
-    return Question(text, language, words, kind, names, either, asks)
+    return Question(text, language, words, kind, names, either, _first(("list", "count"), language, asked))
 
 
 def _read_either(asked: str, language: str) -> frozenset[str]:
     """The last word before "or" and the first behind it."""
-    sign = _EITHER[language].search(asked) if language in _EITHER else None
+    expression = _expression("either", language)
+    sign = expression.search(asked) if expression else None
     before = content_words(asked[: sign.start()], language) if sign else []
     behind = content_words(asked[sign.end() :], language) if sign else []
     return frozenset((before[-1], behind[0])) if before and behind else frozenset()
@@ -174,7 +179,7 @@ def split_questions(text: str) -> list[tuple[str, str]]:
 def _leans(part: str, before: str) -> bool:
     """Whether it has no word of its own but asks for a kind of answer, or one at most and a pronoun."""
     question = read_question(part, detect_language(before))
-    pronoun = _LEANS.get(question.language)
+    pronoun = _expression("leans", question.language)
     is_pointing = bool(pronoun and pronoun.search(fold(part)))
     return bool(question.kind) if not question.words else is_pointing and len(question.words) == 1
 
@@ -324,7 +329,7 @@ class Weighing:
         does."""
         if not self._matcher.either:
             return np.zeros(len(self.places))
-        names_one, pronoun = self._held[:, self._matcher.either[0]] > 0, _LEANS.get(self.question.language)
+        names_one, pronoun = self._held[:, self._matcher.either[0]] > 0, _expression("leans", self.question.language)
         for index, (before, place) in enumerate(pairwise(self.places), 1):
             points = pronoun and before.source == place.source and pronoun.match(fold(place.said))
             names_one[index] |= bool(points and names_one[index - 1])
@@ -418,7 +423,7 @@ class Weighing:
             return 2.0 * bool(_FORMULA.search(text))
         if kind == "definition":
             return float(self._defines(place))
-        answer = _GIVEN.get(kind, {}).get(self.question.language)
+        answer = _expression(_GIVEN[kind], self.question.language) if kind in _GIVEN else None
         return float(bool(answer and answer.search(fold(text))))
 
     def _defines(self, place: Sentence) -> bool:
