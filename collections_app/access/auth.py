@@ -187,8 +187,7 @@ ERROR_STATUSES = (400, 401, 403, 404, 409, 413, 422, 429, 500, 502, 503)
 
 
 class ErrorResponse(Schema):
-    """What ninja makes of a response's type, once for all operations: a model for each status of each took a start
-    half a second."""
+    """The model that ninja would make anew for each status of each operation, which took a start half a second."""
 
     response: ErrorAnswer
 
