@@ -1,4 +1,4 @@
-"""What a key opens: scope, collections, and how it is sent. The lookup of a secret is replaced."""
+"""What a key opens: scope, collections, and how it is sent. The lookup of a secret and the counting are replaced."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
+from django.contrib.auth.models import User
 from django.db.models import Q
 from django.test import RequestFactory
 
 from collections_app.access import auth
 from collections_app.access.auth import BearerAuth, bearer_secret, check_collection_scope, check_unlimited, require_key
-from collections_app.access.context import system_access
+from collections_app.access.context import NOBODY, SYSTEM, Access, current_access, set_access, system_access
+from collections_app.access.limits import LimitReached, Usage
 from collections_app.access.models import EVERYTHING, CollectionScope
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
@@ -27,19 +29,29 @@ KEYS = {
     "reads": ApiKey(label="reader", scopes=["read", "ask"]),
     "writes": ApiKey(label="writer"),
     "limited": ApiKey(label="limited", collections=["birds", "trees"]),
+    "orphan": ApiKey(label="orphan"),  # its user is gone
 }
+ADDRESS = "192.0.2.7"
+ANN = User(pk=3, username="ann", is_superuser=True)
+LEFT = Usage(60, 59, 1.5)
 
 
 @pytest.fixture(autouse=True)
-def keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(auth, "authenticate", lambda secret, address="": KEYS.get(secret))
+def calls(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mock]:
+    """authenticate, count_request, count_wrong_key"""
+    calls, access_of_key = Mock(), auth.access_of_key
+    calls.authenticate.side_effect = lambda secret, address="": KEYS.get(secret)
+    calls.count_request.return_value = calls.count_wrong_key.return_value = LEFT
+    for name in ("authenticate", "count_request", "count_wrong_key"):
+        monkeypatch.setattr(auth, name, getattr(calls, name))
+    monkeypatch.setattr(auth, "access_of_key", lambda key: None if key.label == "orphan" else access_of_key(key))
     with system_access():  # a request sets its own for the rest of its context
-        yield
+        yield calls
 
 
-def request(header: str | None = None, method: str = "get") -> object:
+def request(header: str | None = None, method: str = "get", **meta: object) -> Any:
     headers = {} if header is None else {"Authorization": header}
-    return getattr(RequestFactory(), method)("/v1/collections", headers=headers)
+    return getattr(RequestFactory(REMOTE_ADDR=ADDRESS, **meta), method)("/v1/collections", headers=headers)
 
 
 @pytest.mark.parametrize(
@@ -57,26 +69,26 @@ def request(header: str | None = None, method: str = "get") -> object:
     ],
 )
 def test_the_secret_is_what_follows_the_word_bearer(header: str | None, secret: str | None) -> None:
-    assert bearer_secret(request(header)) == secret  # type: ignore[arg-type]
+    assert bearer_secret(request(header)) == secret
 
 
-@pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("header", "needed", "status", "error_type"),
+    ("header", "needed", "status", "error_type", "counts"),
     [
-        (None, Permission.READ, 401, "unauthenticated"),
-        ("Bearer guessed", Permission.READ, 403, "invalid_key"),
-        ("Bearer reads", Permission.WRITE, 403, "out_of_scope"),
+        (None, Permission.READ, 401, "unauthenticated", ()),
+        ("Bearer guessed", Permission.READ, 403, "invalid_key", ("authenticate", "count_wrong_key")),
+        ("Bearer orphan", Permission.READ, 403, "invalid_key", ("authenticate",)),
+        ("Bearer reads", Permission.WRITE, 403, "out_of_scope", ("authenticate", "count_request")),
     ],
 )
 def test_a_request_without_a_fitting_key_is_refused(
-    header: str | None, needed: Permission, status: int, error_type: str
+    header: str | None, needed: Permission, status: int, error_type: str, counts: tuple[str, ...], calls: Mock
 ) -> None:
-    asked = request(header)
     with pytest.raises(ServiceError) as caught:
-        require_key(asked, needed)  # type: ignore[arg-type]
-    assert (caught.value.status, caught.value.type) == (status, error_type)
-    assert "key" in str(caught.value)
+        require_key(request(header), needed)
+    assert (caught.value.status, caught.value.type, "key" in str(caught.value)) == (status, error_type, True)
+    assert tuple(name for name, *_ in calls.mock_calls) == counts
+    assert all(call.args[-1] == ADDRESS for call in (*calls.authenticate.mock_calls, *calls.count_wrong_key.mock_calls))
 
 
 @pytest.mark.parametrize(
@@ -84,18 +96,69 @@ def test_a_request_without_a_fitting_key_is_refused(
     [
         ("reads", Permission.READ),
         ("reads", Permission.ASK),
+        ("reads", None),
         ("writes", Permission.ADMINISTER),
         ("limited", Permission.WRITE),  # in a collection of one of its names that it makes
     ],
 )
-def test_a_fitting_key_is_kept_with_its_request(secret: str, needed: Permission) -> None:
+def test_a_fitting_key_is_kept_with_its_request(secret: str, needed: Permission | None, calls: Mock) -> None:
     asked = request(f"Bearer {secret}")
-    assert require_key(asked, needed) is KEYS[secret]  # type: ignore[arg-type]
-    assert auth.request_key(asked) is KEYS[secret]  # type: ignore[arg-type]
+    assert require_key(asked, needed) is auth.request_key(asked) is KEYS[secret]
+    assert (asked.permission, asked.usage, current_access().name) == (needed, LEFT, f"key {KEYS[secret].label}")
+    calls.count_request.assert_called_once_with(current_access())
 
 
-def test_reading_is_what_is_asked_for_unless_stated() -> None:
-    assert require_key(request("Bearer reads")) is KEYS["reads"]  # type: ignore[arg-type]
+def test_reading_is_what_is_asked_for_unless_stated(calls: Mock) -> None:
+    asked = request("Bearer reads")
+    del asked.META["REMOTE_ADDR"]  # of a socket of this machine
+    assert (require_key(asked), asked.permission) == (KEYS["reads"], Permission.READ)
+    calls.authenticate.assert_called_once_with("reads", "")
+
+
+@pytest.mark.parametrize("secret", ["reads", "guessed"])
+def test_a_request_beyond_a_limit_knows_what_is_left(secret: str, calls: Mock) -> None:
+    calls.count_request.side_effect = calls.count_wrong_key.side_effect = LimitReached("", LEFT, type="too_many")
+    asked = request(f"Bearer {secret}")
+    with pytest.raises(LimitReached):
+        require_key(asked)
+    assert asked.usage is LEFT
+
+
+@pytest.mark.parametrize(
+    ("user", "access"),
+    [
+        (None, SYSTEM),
+        (User(pk=3, is_active=False), NOBODY),
+        (ANN, auth.access_of_user(ANN)),
+    ],
+)
+def test_a_key_of_this_process_stands_for_its_person(user: User | None, access: Access, calls: Mock) -> None:
+    asked = request("Bearer reads", **{auth.LOCAL_KEY: ApiKey(label="local", user=user)})
+    assert require_key(asked, None).label == "local" and current_access() == access
+    calls.authenticate.assert_not_called()
+
+
+@pytest.mark.parametrize(
+    ("permission", "collection_id", "refused"),
+    [
+        (Permission.READ, None, False),
+        (Permission.WRITE, 7, False),
+        (Permission.WRITE, 9, True),
+        (Permission.WRITE, None, True),
+        (None, None, False),
+    ],
+)
+def test_a_permission_counts_where_it_is_held(
+    permission: Permission | None, collection_id: int | None, refused: bool
+) -> None:
+    set_access(Access(frozenset({Permission.READ}), {7: frozenset({Permission.WRITE})}))
+    asked: Any = SimpleNamespace(api_key=KEYS["reads"], permission=permission)
+    try:
+        auth.check_permission(asked, collection_id)
+    except ServiceError as error:
+        assert refused and (error.status, error.type) == (403, "out_of_scope") and "'reader'" in str(error)
+    else:
+        assert not refused
 
 
 @pytest.mark.parametrize(
@@ -117,20 +180,15 @@ def test_methods_that_change_something_need_write_scope_unless_stated(
 ) -> None:
     door, asked = BearerAuth(**stated), request("Bearer reads", method)
     if not refused:
-        assert door(asked) is KEYS["reads"]  # type: ignore[arg-type]
+        assert door(asked) is KEYS["reads"]
         return
     with pytest.raises(ServiceError) as caught:
-        door(asked)  # type: ignore[arg-type]
+        door(asked)
     assert (caught.value.status, caught.value.type) == (403, "out_of_scope")
 
 
 def test_a_bearer_is_looked_up_by_its_secret() -> None:
-    assert BearerAuth().authenticate(request(), "writes") is KEYS["writes"]  # type: ignore[arg-type]
-
-
-@pytest.mark.django_db
-def test_a_limited_key_may_make_its_collections() -> None:
-    check_collection_scope(KEYS["limited"], "trees")
+    assert BearerAuth().authenticate(request(), "writes") is KEYS["writes"]
 
 
 @pytest.mark.parametrize(
@@ -157,6 +215,7 @@ def test_a_limited_key_opens_what_it_was_limited_to(name: str, opens: bool, monk
     with pytest.raises(ServiceError) as caught:
         check_collection_scope(key, name)
     assert (caught.value.status, caught.value.type, caught.value.field) == (403, "out_of_scope", "collection")
+    assert all(word in str(caught.value) for word in ("'limited'", "birds, trees, ponds", repr(name)))
 
 
 def test_the_rows_of_a_scope() -> None:
@@ -175,10 +234,6 @@ def test_the_rows_of_a_scope() -> None:
 def test_no_key_of_some_collections_manages_keys() -> None:
     check_collection_scope(KEYS["writes"], "anything")
     check_unlimited(KEYS["writes"])
-    with pytest.raises(ServiceError) as caught:
-        check_collection_scope(KEYS["limited"], "rivers")
-    assert (caught.value.status, caught.value.type, caught.value.field) == (403, "out_of_scope", "collection")
-    assert all(word in str(caught.value) for word in ("'limited'", "birds, trees", "'rivers'"))
     with pytest.raises(ServiceError) as caught:
         check_unlimited(KEYS["limited"])
     assert (caught.value.status, caught.value.type, caught.value.field) == (403, "out_of_scope", None)
