@@ -40,7 +40,7 @@ EQUIVALENT = HERE / "mutation_equivalent.tsv"
 PLUGIN = "mutation_profile"
 PACKAGES = ("ragd", "collections_app", "retrieval_app", "evaluation_app", "ragd_site")
 SHARED_BY_TESTS = (
-    "tests/__init__.py", "tests/builders.py",
+    "tests/__init__.py", "tests/builders.py", "tests/data/sentences.json",
     *(f"tests/evaluation/{name}.py" for name in ("__init__", "ragbench_rows", "made_runs", "judge_replies")),
 )  # fmt: skip
 TARGET = 0.9
@@ -94,7 +94,10 @@ PARTS = {
         ),
     ),
     "catalogue": Part(whole("evaluation_app/measures/catalogue.py"), tests("evaluation", "catalogue")),
-    "citations": Part(whole("retrieval_app/answers/citations.py"), tests("retrieval", "citations", "live_citations")),
+    "citations": Part(
+        whole("retrieval_app/answers/citations.py"),
+        tests("retrieval", "citations", "live_citations", "support", "extraction") + tests("library", "structure"),
+    ),
     "live citations": Part(whole("retrieval_app/answers/live_citations.py"), tests("retrieval", "live_citations")),
     "key scopes": Part({"collections_app/access/auth.py": KEYS}, tests("collections", "scopes")),
 }

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ragd.errors import InvalidInput
+from ragd.search.candidates import RankedKeys, keys_of
 from ragd.search.fusion import fuse
 from ragd.types import RRF_K_MAX, Candidate, ListRank
 
@@ -99,6 +100,18 @@ def test_the_bounds_of_rrf_k_are_allowed() -> None:
 def test_a_unit_score_never_rounds_above_one() -> None:
     (fused,) = fuse([[candidate("a")]] * 3, params={"rrf_k": 4})  # 3 * (1 / 5) > 3 / 5 in floating point
     assert fused.unit_score == 1.0
+
+
+def test_keys_of_rows_are_candidates_without_content() -> None:
+    made = RankedKeys([(7, "a", 0, 0.5), (9, "b", 2, 0.25)], "lexical", "bm25", 2.0)
+    first, second = made
+    assert (len(made), made[-1], made[0:1], made[:5]) == (2, second, [first], [first, second])
+    assert (second.key, second.chunk_id, second.score_kind, second.unit_score) == (("b", 2), 9, "bm25", 0.125)
+    assert second.ranks == {"lexical": ListRank(2, 0.25)}
+    assert made.keys() == keys_of([first, second]) == [("a", 0), ("b", 2)]
+    with pytest.raises(IndexError):
+        made[2]
+    assert fuse({"lexical": made}) == fuse({"lexical": [first, second]})
 
 
 def ids(candidates: list[Candidate]) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 
 from ragd.search.lexical_search import LexicalQuery, inverse_document_frequency
 from ragd.search.pruned_search import group_terms
-from ragd.store.chunk_writer import LEXICAL_DIMS, Words, lexical_weights
+from ragd.store.chunk_writer import LEARNED_MAX, LEXICAL_DIMS, Words, lexical_weights
 
 
 def read_vector(packed: bytes) -> dict[int, float]:
@@ -22,7 +22,9 @@ def read_vector(packed: bytes) -> dict[int, float]:
     return dict(zip(places, struct.unpack_from(f"!{entries}f", packed, 12 + 4 * entries), strict=True))
 
 
-def weights_of(chunks: list[list[tuple[int, int]]], mean: float) -> list[dict[int, float]]:
+def weights_of(
+    chunks: list[list[tuple[int, int]]], mean: float, learned: list[float] | None = None
+) -> list[dict[int, float]]:
     """chunks: of each, (term, how often it is there)."""
     pairs = [pair for chunk in chunks for pair in chunk]
     words = Words(
@@ -31,6 +33,7 @@ def weights_of(chunks: list[list[tuple[int, int]]], mean: float) -> list[dict[in
         np.array([term for term, _ in pairs], np.int64),
         np.array([count for _, count in pairs], np.int64),
         [None] * len(chunks),
+        None if learned is None else np.array(learned, np.float64),
     )
     return [read_vector(packed) for packed in lexical_weights(words, mean)]
 
@@ -76,6 +79,12 @@ def test_a_chunk_without_words_has_an_empty_vector() -> None:
     assert weights_of([[], [(1, 1)], []], 1.0) == [{}, {0: pytest.approx(1.0)}, {}]
     assert weights_of([[], []], 1.0) == [{}, {}]
     assert weights_of([], 1.0) == []
+
+
+def test_learned_weights_are_halved_and_stay_below_what_counts_in_full() -> None:
+    first, second = weights_of([[(5, 0), (2, 1), (5, 2)], [(2, 0)]], 4.0, [1.0, 9.0, 0.5, 0.25])
+    assert (first, second) == ({1: pytest.approx(LEARNED_MAX), 4: 0.75}, {1: 0.125})
+    assert weights_of([[]], 1.0, []) == [{}]
 
 
 def test_a_query_as_the_database_reads_it() -> None:

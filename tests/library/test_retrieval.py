@@ -10,13 +10,11 @@ import psycopg
 import pytest
 
 from ragd.search import retrieval, vector_search
-from ragd.search.candidates import RankedKeys, keys_of
-from ragd.search.fusion import fuse
 from ragd.search.lexical_search import read_query
 from ragd.search.retrieval import retrieve, retrieve_detailed, with_rows
 from ragd.store.indexing import delete_document_chunks, index
 from ragd.store.store import Store, execute, fetch_all
-from ragd.types import Candidate, Filters, ListRank, RetrievePlan, sort_key
+from ragd.types import Candidate, Filters, RetrievePlan, sort_key
 from tests.builders import make_chunks
 
 
@@ -156,18 +154,6 @@ def test_the_rows_that_are_read_later_belong_to_the_ranks(make_store: Any) -> No
         assert places(found.fused) == places(whole.fused)
         for column in (found.candidates, whole.fused, *whole.lists.values()):
             assert all(each.content == texts[int(each.doc_id[1:])] for each in column)
-
-
-def test_keys_of_rows_are_candidates_without_content() -> None:
-    made = RankedKeys([(7, "a", 0, 0.5), (9, "b", 2, 0.25)], "lexical", "bm25", 2.0)
-    first, second = made
-    assert (len(made), made[-1], made[0:1], made[:5]) == (2, second, [first], [first, second])
-    assert (second.key, second.chunk_id, second.score_kind, second.unit_score) == (("b", 2), 9, "bm25", 0.125)
-    assert second.ranks == {"lexical": ListRank(2, 0.25)}
-    assert made.keys() == keys_of([first, second]) == [("a", 0), ("b", 2)]
-    with pytest.raises(IndexError):
-        made[2]
-    assert fuse({"lexical": made}) == fuse({"lexical": [first, second]})
 
 
 def places(candidates: list[Candidate]) -> list[tuple[Any, ...]]:
