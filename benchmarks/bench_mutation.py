@@ -96,7 +96,7 @@ PARTS = {
     "catalogue": Part(whole("evaluation_app/measures/catalogue.py"), tests("evaluation", "catalogue")),
     "citations": Part(
         whole("retrieval_app/answers/citations.py"),
-        tests("retrieval", "citations", "live_citations", "support", "extraction") + tests("library", "structure"),
+        tests("retrieval", "citations", "live_citations", "support") + tests("library", "structure"),
     ),
     "live citations": Part(whole("retrieval_app/answers/live_citations.py"), tests("retrieval", "live_citations")),
     "key scopes": Part({"collections_app/access/auth.py": KEYS}, tests("collections", "scopes")),

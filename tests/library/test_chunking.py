@@ -160,6 +160,27 @@ def test_cjk_is_cut_behind_sentences() -> None:
     assert contents("今天天气很好。我们去公园吧！好吗？", chars=10) == ["今天天气很好。", "我们去公园吧！好吗？"]
 
 
+@pytest.mark.parametrize(
+    ("text", "chars", "length"),
+    [
+        ("一二三四五六七八九十。", 10, 9),  # a closing mark begins no piece
+        ("一二三四五六七八「「十", 10, 8),  # an opening one ends none
+        ("一二三四五六七八 九十", 10, 8),  # a space in the last quarter is a better place
+        ("一二三四五六七 八九十", 10, 10),
+        ("กขคงจฉชซฌญ่", 10, 9),  # a mark stays with its letter
+        ("（（（", 3, 1),  # as far as the piece goes
+        ("天" * 10 + "（" * 70, 80, 16),  # or as one grapheme may be long
+    ],
+)
+def test_where_text_without_spaces_is_cut(text: str, chars: int, length: int) -> None:
+    assert len(contents(text + "天" * 220, 200, chars=chars, kind="words")[0]) == length
+
+
+def test_what_is_repeated_of_text_without_spaces_begins_with_a_whole_grapheme() -> None:
+    policy = ChunkPolicy(kind="words", target_tokens=9, overlap_tokens=4, max_chars=1000)
+    assert [item.start for item in chunk("ក\u17d2ខគ" * 70, policy)][:4] == [0, 27, 52, 75]
+
+
 def test_small_sections_under_one_heading_merge_up_to_the_target() -> None:
     text = "# T\n\na b\n\n## A\n\nc d\n\n## B\n\ne f g h i\n\n## C\n\nj"
     assert contents(text) == ["# T\n\na b\n\n## A\n\nc d", "## B\n\ne f g h i\n\n## C\n\nj"]

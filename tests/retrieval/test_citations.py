@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ragd.types import Candidate
-from retrieval_app.answers.citations import check_citations
+from retrieval_app.answers.citations import Place, QuotedAnswer, check_citations, path_of, place_of
 
 SOURCES = [
     Candidate("manual", 0, "The pump runs at 40 bar. Switch it off before cleaning.", 1.0, start=100, end=155),
@@ -46,6 +47,7 @@ FORMS = [
     ("A BOX \t[9] [8]. Known [2].", "A BOX. Known [2].", [2], 2),
     ("Wide 【8】 unknown.", "Wide unknown.", [], 1),
     ("Set apart: v2【1】(yes) and ![x]【2】.", "Set apart: v2 [1] (yes) and ![x] [2].", [1, 2], 0),
+    (r"So are \【1】 and a【2】.", r"So are \ [1] and a [2].", [1, 2], 0),
     ("Grows together 【[9]1】", "Grows together [1]", [1], 1),
     ("天空是蓝色[1]。", "天空是蓝色[1]。", [1], 0),
 ]
@@ -63,6 +65,7 @@ UNTOUCHED = [
     "See [text][1] for more.",
     r"Escaped \[1\] and \[9].",
     "a[1] begins it",
+    "][1] too",
     "x_[1] and ptr->[1] and a snake_case[1] and $value[1]",
     "Attached unknown[9] goes on. Take 7[9] of them.",
     "matrix.rows[1] and camelCase[1] and v2[1]",
@@ -197,3 +200,63 @@ def test_removing_unknown_markers_gives_back_the_text(sentences: list[str], data
     marked = [f"{text} [{data.draw(st.integers(4, 99))}]" for text in sentences]
     checked = check_citations(" ".join(marked), SOURCES)
     assert (checked.answer, checked.removed_count) == (" ".join(sentences), len(sentences))
+
+
+CELLS = [[100, 119, "S", "A,B", "4:5"]]
+PAGES = {"page_label": 12, "pages": [[105, "13"], [108, "14"]]}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "span", "place"),
+    [
+        ({}, (), Place()),
+        (PAGES, (), Place("12", page="12")),
+        (PAGES, (4,), Place("12", page="12")),
+        (PAGES, (5,), Place("13", page="13")),
+        (PAGES, (8, 9), Place("14", page="14")),
+        (PAGES | {"overlay": "edit"}, (8,), Place("12", page="12")),
+        (PAGES | {"overlay": "add"}, (8,), Place("12", page="12")),
+        ({"speaker": "Ada"}, (), Place("speaker Ada")),
+        (PAGES | {"speaker": "Ada"}, (), Place("12, Ada", page="12")),
+        ({"cells": CELLS}, (), Place("sheet S, rows 4 to 5", "S!A4:B5")),
+        (PAGES | {"cells": CELLS}, (0, 9), Place("sheet S, row 4", "S!A4:B4", "12")),
+        (PAGES | {"cells": CELLS}, (10,), Place("sheet S, row 5", "S!A5:B5", "14")),
+        ({"cells": [[100, 119, "", "A,B", "4:5"]]}, (0, 3), Place("row 4", "A4")),
+        ({"cells": CELLS}, (9, 10), Place()),
+        ({"cells": CELLS, "overlay": "edit"}, (0, 9), Place()),
+    ],
+)
+def test_where_something_stands_in_its_document(
+    attributes: dict[str, Any], span: tuple[int, ...], place: Place
+) -> None:
+    source = Candidate("d", 0, "| a | 1 |\n| b | 2 |", 1.0, start=100, end=119, attributes=attributes)
+    assert place_of(source, *span) == place
+
+
+@pytest.mark.parametrize(("context", "path"), [("A > B\n| x |\n| y |", "A > B"), ("| x |\nA", ""), ("", "")])
+def test_the_path_of_a_context_has_no_header_of_a_table(context: str, path: str) -> None:
+    assert path_of(context) == path
+
+
+def test_an_answer_that_quotes_knows_its_sentences_and_citations() -> None:
+    answer = QuotedAnswer("In short:")
+    known = {"page_label": "12", "pages": [[95, "13"]], "cells": CELLS}
+    table = Candidate("t", 4, "Rows:\n| a | 1 |", 1.0, start=94, end=109, attributes=known)
+    answer.add("\n", "| a | 1 |", table, 2, 6, 15, ("name", "count"))
+    answer.add(" ", "```\nrun\n```", SOURCES[0], 1, 0, 24)
+    answer.note("\n\nNo more.")
+    checked = answer.checked()
+    assert checked.answer == "In short:\n| a | 1 | [2] ```\nrun\n```\n[1]\n\nNo more."
+    assert [(each.text, each.start, each.markers, each.supported, each.overlap) for each in checked.sentences] == [
+        ("In short:", 0, (), None, None), ("| a | 1 | [2]", 10, (2,), True, 1.0),
+        ("```\nrun\n```\n[1]", 24, (1,), None, None), ("No more.", 41, (), None, None),
+    ]  # fmt: skip
+    assert all(checked.answer[each.start : each.end] == each.text for each in checked.sentences)
+    row, run = checked.citations
+    assert row.as_dict() == {
+        "marker": 2, "doc_id": "t", "chunk_index": 4, "start": 100, "end": 109, "quote": "| a | 1 |", "match": "quote",
+        "sentence": 1, "answer_start": 20, "answer_end": 23, "page": "13", "place": "sheet S, row 4",
+        "cells": "S!A4:B4", "column_names": ["name", "count"],
+    }  # fmt: skip
+    assert (run.sentence, run.answer_start, run.answer_end, run.column_names) == (2, 36, 39, None)
+    assert (QuotedAnswer().sentences, checked.removed_count) == ([], 0)

@@ -7,8 +7,10 @@ import random
 import pytest
 
 from ragd.types import Candidate
+from retrieval_app.answers import live_citations
 from retrieval_app.answers.citations import Citation, check_citations
-from retrieval_app.answers.live_citations import AnswerPart, LiveCitations, decided_length, pieces_of
+from retrieval_app.answers.live_citations import AnswerPart, LiveCitations, pieces_of
+from retrieval_app.answers.live_citations import decided_length as decided
 
 SOURCES = [
     Candidate(f"doc{number}", number, f"Filter {number} lasts six months. The pump runs.", 1.0, start=100, end=144)
@@ -22,11 +24,14 @@ PARTS = (
 
 
 def feed(pieces: list[str]) -> tuple[list[AnswerPart], str]:
-    """What is told of the pieces, and the whole answer that they make."""
+    """What is told of the pieces, and the whole answer that they make. Each of its citations is told once."""
     whole = check_citations("".join(pieces).strip(), SOURCES)
     live = LiveCitations(SOURCES)
     told = [item for piece in pieces for item in live.feed(piece)]
-    return [*told, *live.finish(whole.answer, whole.citations)], whole.answer
+    told += live.finish(whole.answer, whole.citations)
+    placed = [(item.marker, item.answer_start) for item in told if isinstance(item, Citation)]
+    assert placed == [(item.marker, item.answer_start) for item in whole.citations] and "" not in told
+    return told, whole.answer
 
 
 def texts(told: list[AnswerPart]) -> list[str]:
@@ -35,13 +40,15 @@ def texts(told: list[AnswerPart]) -> list[str]:
 
 def test_a_word_is_told_when_it_is_there_and_a_citation_when_its_bracket_is_closed() -> None:
     live = LiveCitations(SOURCES)
-    assert texts(list(live.feed("The filter"))) == ["The filter"]
+    assert [list(live.feed(piece)) for piece in ("\n", " T", "h", "e filter")] == [[], ["T"], ["h"], ["e filter"]]
     assert list(live.feed(" lasts [")) == [" lasts"]
     assert list(live.feed("2]")) == []
     marker, citation, rest = live.feed(". It")
     assert (marker, rest) == (" [2]", ". It")
     assert isinstance(citation, Citation)
     assert (citation.marker, citation.doc_id, citation.answer_start, citation.answer_end) == (2, "doc1", 17, 20)
+    (*_, citation, _) = live.feed(" runs [1]:")
+    assert isinstance(citation, Citation) and (citation.marker, citation.sentence) == (1, 0)
 
 
 def test_a_marker_that_names_no_source_is_never_told() -> None:
@@ -83,20 +90,28 @@ def test_any_text_in_any_pieces_becomes_the_whole_answer(size: int) -> None:
                 assert answer[item.answer_start : item.answer_end] == f"[{item.marker}]", text
 
 
-def test_a_long_answer_is_cut_between_paragraphs_and_stays_whole() -> None:
-    paragraph = "The filter lasts six months [1]. The pump `runs[2]` well [3] and [8] so on.\n\n"
-    text = paragraph * 200
+def test_a_long_answer_is_cut_between_sentences_and_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    monkeypatch.setattr(live_citations, "decided_length", lambda text: looked_at.append(len(text)) or decided(text))
+    text = "The filter lasts six months [1]. The pump `runs[2]` well [3] and [8] so on.\n\n" * 200
     told, answer = feed([text[start : start + 11] for start in range(0, len(text), 11)])
     assert "".join(texts(told)) == answer
-    placed = [(item.marker, item.answer_start) for item in told if isinstance(item, Citation)]
-    assert placed == [(item.marker, item.answer_start) for item in check_citations(text.strip(), SOURCES).citations]
-    assert len(placed) == 400
+    assert sum(isinstance(item, Citation) for item in told) == 400
+    assert 400 < max(looked_at) < 700 and len(looked_at) == len(range(0, len(text), 11))
 
 
 def test_an_answer_that_goes_on_otherwise_than_told_is_not_told_twice() -> None:
     live = LiveCitations(SOURCES)
     assert texts(list(live.feed("One way."))) == ["One way."]
     assert list(live.finish("Another way.", ())) == []
+
+
+def test_nothing_is_told_behind_what_turned_out_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    checked = iter(["One way", "Another", "One way on"])
+    monkeypatch.setattr(live_citations, "rewrite_markers", lambda text, known: (next(checked), [], 0))
+    live = LiveCitations(SOURCES)
+    assert [list(live.feed(piece)) for piece in "abc"] == [["One way"], [], []]
+    assert list(live.finish("One way on", ())) == []
 
 
 def test_a_whole_answer_is_told_in_words_with_each_citation_behind_its_marker() -> None:
@@ -116,23 +131,26 @@ DECIDED = [
     ("See [", 4, 0), ("See [1", 4, 0), ("See [1]", 4, 0), ("See [1].", 8, 0), ("[1] ", 4, 0), ("x [1] ", 6, 0),
     ("word[1]", 4, 0), ("word[1] ", 4, 0), ("word[1] x", 9, 8), ("[] x", 4, 3), ("[a\nb", 4, 3), ("[1,\n2", 0, 0),
     ("[source", 0, 0), ("[see: 1", 0, 0), ("[[9]1", 0, 0), ("[[9][8][7]1", 0, 0), ("[" + "x" * 319, 0, 0),
-    ("[" + "x" * 320, 321, 0), ("[[9]" + "1" * 315, 0, 0), ("[[9]" + "1" * 320, 324, 0),
+    ("[" + "x" * 320, 321, 0), ("[`" + "x" * 319, 1, 0), ("[`] x", 1, 0),
+    ("[[9]" + "1" * 315, 0, 0), ("[[9]" + "1" * 320, 324, 0),
     # links
     ("[x](", 0, 0), ("[x](y", 0, 0), ("[x](y)", 6, 0), ("[x](y) [", 7, 0), ("[x](y\n[", 6, 0), ("[x]((y", 6, 0),
     ("[[x]](y) a", 10, 9), ("[x](" + "y" * 1999, 0, 0), ("[x](" + "y" * 2000, 2004, 0),
+    ("[`](" + "y" * 2000, 1, 0), ("[`](y\n", 1, 0), ("[`[b](y)", 1, 0), ("[x](`) a", 8, 0),
     # wide brackets
     ("【1", 0, 0), ("【1】", 0, 0), ("【1】.", 4, 0), ("【1】(", 0, 0), ("【x\n[", 3, 0), ("【\n[", 0, 0),
     ("【 \n[", 0, 0), ("【x【", 2, 0), ("【" + "x" * 119, 0, 0), ("【" + "x" * 120, 121, 0),
+    ("【`" + "x" * 119, 1, 0), ("【`【", 1, 0),
     ("【" + "x" * 119 + "】.", 122, 0),
     # code
     ("`", 0, 0), ("`a", 0, 0), ("`a`", 0, 0), ("`a`.", 4, 0), ("`a\n\nb", 5, 4), ("``a`", 0, 0), ("``a``.", 6, 0),
     ("```py\nx[1", 9, 0), ("```py\nx[1]\n```\n[1", 15, 0), ("```py\nx\n``` \t\n[1", 14, 0),
     ("```py\nx\n~~~\n[1", 14, 0), ("a ```b [1", 7, 0), ("~~", 0, 0), ("~~~", 0, 0), ("a\n~~", 2, 0), ("a\n  ~~", 2, 0),
     ("a\n    ~~", 8, 0), ("a\n~~x", 5, 0), ("a\n", 2, 0), ("a\n   ", 2, 0), ("a\n    ", 6, 0),
-    ("~~~x\n[1]\n~~~~\n[1", 14, 0),
+    ("~~~x\n[1]\n~~~~\n[1", 14, 0), ("  ```py\nx[1]\n  ```\n[1", 19, 0), ("a\n```py\nx[1", 11, 0),
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("text", "decided", "cut"), DECIDED)
-def test_how_much_of_a_text_is_decided(text: str, decided: int, cut: int) -> None:
-    assert decided_length(text) == (decided, cut)
+@pytest.mark.parametrize(("text", "length", "cut"), DECIDED)
+def test_how_much_of_a_text_is_decided(text: str, length: int, cut: int) -> None:
+    assert decided(text) == (length, cut)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from ragd.text.sentences import split_sentences
 from retrieval_app.answers.answer_html import render_answer
-from retrieval_app.answers.citations import count_support, mark_support
+from retrieval_app.answers.citations import SupportMark, count_support, mark_support
 
-SOURCE = {1: "The blue whale is 30 metres long and eats krill."}
+SOURCE = {1: "The blue whale is 30 metres long and eats krill.", 2: "31.5 whales"}
 
 
 def sentence(text: str, markers: list[int], **values: Any) -> dict[str, Any]:
@@ -28,16 +28,26 @@ def sentence(text: str, markers: list[int], **values: Any) -> dict[str, Any]:
         (sentence("The blue whale is 30 metres long [1].", [1], overlap=0.9), "supported"),
         (sentence("The blue whale is 33 metres long [1].", [1], overlap=0.9), "partly"),
         (sentence("The blue whale eats krill and fish daily [1].", [1], overlap=0.6), "partly"),
+        (sentence("The blue whale is 30 metres [1].", [1], overlap=0.75), "supported"),
+        (sentence("The blue whale is 30 metres [1].", [1], overlap=0.4), "partly"),
+        (sentence("Both 30 and 31.5 [1][2][9].", [1, 2, 9], overlap=0.9), "supported"),
+        (sentence("Both 30 and 1.5 [1][2].", [1, 2], overlap=0.9), "partly"),
+        (sentence("Whales [1].", [1]), "unsupported"),
         (sentence("Elephants are grey and live on land [1].", [1], overlap=0.1), "unsupported"),
+        (sentence("It is so big.", []), "unsupported"),
+        (sentence("It is big.", []), None),
         (sentence("Elephants are grey and live on land.", []), "unsupported"),
         (sentence("Yes.", []), None),
-        (sentence("| whale | krill | a | b |", []), None),
+        (sentence("All of them are here:\n | whale | krill |", [1], overlap=0.9), None),
         (sentence("```\nmake the big whale run\n```", []), None),
+        (sentence("```\nmake the big whale run\n``` \n", []), None),
+        (sentence("So make it run:\n```\nrun\n```", []), "unsupported"),
+        (sentence("```\nrun\n```\nand so it runs", []), "unsupported"),
     ],
 )
 def test_a_sentence_is_supported_partly_or_not(given: dict[str, Any], support: str | None) -> None:
     marks = mark_support(given["text"], [given], SOURCE)
-    assert [mark.support for mark in marks] == ([support] if support else [])
+    assert marks == ([SupportMark(given["end"], support)] if support else [])
     counts = count_support(marks)
     assert counts["total"] == sum(counts[name] for name in ("supported", "partly", "unsupported")) == len(marks)
 
