@@ -300,7 +300,7 @@ def _cite_sentences(
     masked = answer
     for item in placed:
         masked = masked[: item.start] + " " * (item.end - item.start) + masked[item.end :]
-    spans = _trimmed_spans(masked)
+    spans = split_sentences(masked)
     owners = [_owner(spans, item.start) for item in placed]
     sentences = []
     for index, (start, end) in enumerate(spans):
@@ -310,16 +310,6 @@ def _cite_sentences(
         overlap = _overlap(masked[start:end], [sources[marker - 1].content for marker in markers])
         sentences.append(AnswerSentence(answer[start:end], start, end, markers, None, overlap))
     return tuple(sentences)
-
-
-def _trimmed_spans(text: str) -> list[tuple[int, int]]:
-    spans = []
-    for start, end in split_sentences(text):
-        stripped = text[start:end].strip()
-        if stripped:
-            first = text.index(stripped, start)
-            spans.append((first, first + len(stripped)))
-    return spans
 
 
 def _owner(spans: Sequence[tuple[int, int]], position: int) -> int:
