@@ -56,18 +56,9 @@ def request(header: str | None = None, method: str = "get", **meta: object) -> A
 
 @pytest.mark.parametrize(
     ("header", "secret"),
-    [
-        (None, None),
-        ("", None),
-        ("Bearer", None),
-        ("Bearer ", None),
-        ("Basic writes", None),
-        ("Bearer writes", "writes"),
-        ("bearer writes", "writes"),
-        ("BEARER  writes ", "writes"),
-        ("Bearer two words", "two words"),
-    ],
-)
+    [(None, None), ("", None), ("Bearer", None), ("Bearer ", None), ("Basic writes", None), ("Bearer writes", "writes"),
+     ("bearer writes", "writes"), ("BEARER  writes ", "writes"), ("Bearer two words", "two words")],
+)  # fmt: skip
 def test_the_secret_is_what_follows_the_word_bearer(header: str | None, secret: str | None) -> None:
     assert bearer_secret(request(header)) == secret
 
@@ -94,13 +85,10 @@ def test_a_request_without_a_fitting_key_is_refused(
 @pytest.mark.parametrize(
     ("secret", "needed"),
     [
-        ("reads", Permission.READ),
-        ("reads", Permission.ASK),
-        ("reads", None),
-        ("writes", Permission.ADMINISTER),
+        ("reads", Permission.READ), ("reads", Permission.ASK), ("reads", None), ("writes", Permission.ADMINISTER),
         ("limited", Permission.WRITE),  # in a collection of one of its names that it makes
     ],
-)
+)  # fmt: skip
 def test_a_fitting_key_is_kept_with_its_request(secret: str, needed: Permission | None, calls: Mock) -> None:
     asked = request(f"Bearer {secret}")
     assert require_key(asked, needed) is auth.request_key(asked) is KEYS[secret]
@@ -110,7 +98,7 @@ def test_a_fitting_key_is_kept_with_its_request(secret: str, needed: Permission 
 
 def test_reading_is_what_is_asked_for_unless_stated(calls: Mock) -> None:
     asked = request("Bearer reads")
-    del asked.META["REMOTE_ADDR"]  # of a socket of this machine
+    del asked.META["REMOTE_ADDR"]  # as through a socket of this machine
     assert (require_key(asked), asked.permission) == (KEYS["reads"], Permission.READ)
     calls.authenticate.assert_called_once_with("reads", "")
 
@@ -125,12 +113,7 @@ def test_a_request_beyond_a_limit_knows_what_is_left(secret: str, calls: Mock) -
 
 
 @pytest.mark.parametrize(
-    ("user", "access"),
-    [
-        (None, SYSTEM),
-        (User(pk=3, is_active=False), NOBODY),
-        (ANN, auth.access_of_user(ANN)),
-    ],
+    ("user", "access"), [(None, SYSTEM), (User(is_active=False), NOBODY), (ANN, auth.access_of_user(ANN))]
 )
 def test_a_key_of_this_process_stands_for_its_person(user: User | None, access: Access, calls: Mock) -> None:
     asked = request("Bearer reads", **{auth.LOCAL_KEY: ApiKey(label="local", user=user)})
@@ -140,14 +123,9 @@ def test_a_key_of_this_process_stands_for_its_person(user: User | None, access: 
 
 @pytest.mark.parametrize(
     ("permission", "collection_id", "refused"),
-    [
-        (Permission.READ, None, False),
-        (Permission.WRITE, 7, False),
-        (Permission.WRITE, 9, True),
-        (Permission.WRITE, None, True),
-        (None, None, False),
-    ],
-)
+    [(Permission.READ, None, False), (Permission.WRITE, 7, False), (Permission.WRITE, 9, True),
+     (Permission.WRITE, None, True), (None, None, False)],
+)  # fmt: skip
 def test_a_permission_counts_where_it_is_held(
     permission: Permission | None, collection_id: int | None, refused: bool
 ) -> None:
@@ -164,17 +142,11 @@ def test_a_permission_counts_where_it_is_held(
 @pytest.mark.parametrize(
     ("method", "stated", "refused"),
     [
-        ("get", {}, False),
-        ("head", {}, False),
-        ("options", {}, False),
-        ("post", {}, True),
-        ("put", {}, True),
-        ("patch", {}, True),
-        ("delete", {}, True),
-        ("post", {"changes": Permission.ASK}, False),
-        ("get", {"reads": Permission.ADMINISTER}, True),
+        ("get", {}, False), ("head", {}, False), ("options", {}, False),
+        ("post", {}, True), ("put", {}, True), ("patch", {}, True), ("delete", {}, True),
+        ("post", {"changes": Permission.ASK}, False), ("get", {"reads": Permission.ADMINISTER}, True),
     ],
-)
+)  # fmt: skip
 def test_methods_that_change_something_need_write_scope_unless_stated(
     method: str, stated: dict[str, Permission], refused: bool
 ) -> None:

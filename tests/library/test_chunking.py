@@ -165,13 +165,11 @@ def test_cjk_is_cut_behind_sentences() -> None:
     [
         ("一二三四五六七八九十。", 10, 9),  # a closing mark begins no piece
         ("一二三四五六七八「「十", 10, 8),  # an opening one ends none
-        ("一二三四五六七八 九十", 10, 8),  # a space in the last quarter is a better place
-        ("一二三四五六七 八九十", 10, 10),
+        ("一二三四五六七八 九十", 10, 8), ("一二三四五六七 八九十", 10, 10),  # a space in the last quarter is better
         ("กขคงจฉชซฌญ่", 10, 9),  # a mark stays with its letter
-        ("（（（", 3, 1),  # as far as the piece goes
-        ("天" * 10 + "（" * 70, 80, 16),  # or as one grapheme may be long
+        ("（（（", 3, 1), ("天" * 10 + "（" * 70, 80, 16),  # as far as the piece goes, or as one grapheme may be long
     ],
-)
+)  # fmt: skip
 def test_where_text_without_spaces_is_cut(text: str, chars: int, length: int) -> None:
     assert len(contents(text + "天" * 220, 200, chars=chars, kind="words")[0]) == length
 

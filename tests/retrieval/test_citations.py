@@ -20,21 +20,14 @@ SOURCES = [
 
 # answer, what is left of it, markers in order, removed
 FORMS = [
-    ("It runs at 40 bar [1].", "It runs at 40 bar [1].", [1], 0),
-    ("Both [1][2].", "Both [1][2].", [1, 2], 0),
-    ("Both [1, 2].", "Both [1][2].", [1, 2], 0),
-    ("Both [1; 2].", "Both [1][2].", [1, 2], 0),
-    ("All [1-3].", "All [1][2][3].", [1, 2, 3], 0),
-    ("All [1–3].", "All [1][2][3].", [1, 2, 3], 0),
-    ("Turned [3-1].", "Turned [1][2][3].", [1, 2, 3], 0),
-    ("Wide 【2】.", "Wide [2].", [2], 0),
-    ("Wide 【2†manual】.", "Wide [2].", [2], 0),
-    ("Named [Source 1] and [source: 2].", "Named [1] and [2].", [1, 2], 0),
+    ("It runs at 40 bar [1].", "It runs at 40 bar [1].", [1], 0), ("Both [1][2].", "Both [1][2].", [1, 2], 0),
+    ("Both [1, 2].", "Both [1][2].", [1, 2], 0), ("Both [1; 2].", "Both [1][2].", [1, 2], 0),
+    ("All [1-3].", "All [1][2][3].", [1, 2, 3], 0), ("All [1–3].", "All [1][2][3].", [1, 2, 3], 0),
+    ("Turned [3-1].", "Turned [1][2][3].", [1, 2, 3], 0), ("Wide 【2】.", "Wide [2].", [2], 0),
+    ("Wide 【2†manual】.", "Wide [2].", [2], 0), ("Named [Source 1] and [source: 2].", "Named [1] and [2].", [1, 2], 0),
     ("Attached[1]. Acronym RAM[2].", "Attached[1]. Acronym RAM[2].", [1, 2], 0),
-    ("In 2019[1], twice.", "In 2019[1], twice.", [1], 0),
-    ("Unknown [9].", "Unknown.", [], 1),
-    ("Unknown [0] here.", "Unknown here.", [], 1),
-    ("Half known [2, 7].", "Half known [2].", [2], 1),
+    ("In 2019[1], twice.", "In 2019[1], twice.", [1], 0), ("Unknown [9].", "Unknown.", [], 1),
+    ("Unknown [0] here.", "Unknown here.", [], 1), ("Half known [2, 7].", "Half known [2].", [2], 1),
     ("Far too many [1-12].", "Far too many [1][2][3].", [1, 2, 3], 9),
     ("Attached unknown[9].", "Attached unknown.", [], 1),
     (
@@ -44,35 +37,21 @@ FORMS = [
         0,
     ),
     ("A line.\n[9] Another.", "A line.\n Another.", [], 1),
-    ("A BOX \t[9] [8]. Known [2].", "A BOX. Known [2].", [2], 2),
-    ("Wide 【8】 unknown.", "Wide unknown.", [], 1),
+    ("A BOX \t[9] [8]. Known [2].", "A BOX. Known [2].", [2], 2), ("Wide 【8】 unknown.", "Wide unknown.", [], 1),
     ("Set apart: v2【1】(yes) and ![x]【2】.", "Set apart: v2 [1] (yes) and ![x] [2].", [1, 2], 0),
-    (r"So are \【1】 and a【2】.", r"So are \ [1] and a [2].", [1, 2], 0),
-    ("Grows together 【[9]1】", "Grows together [1]", [1], 1),
-    ("天空是蓝色[1]。", "天空是蓝色[1]。", [1], 0),
-]
+    (r"So are \【1】: they!【2】", r"So are \ [1] : they! [2]", [1, 2], 0),
+    ("Grows together 【[9]1】", "Grows together [1]", [1], 1), ("天空是蓝色[1]。", "天空是蓝色[1]。", [1], 0),
+]  # fmt: skip
 
 UNTOUCHED = [
-    "Take a[1] and x_y[2], then rows[i][1].",
-    "Call `list[1]` and ``a `b` [2]`` here.",
-    "```python\nprint(items[1], [1], [9])\n```",
-    "~~~\n[1] and [9]\n~~~\ndone",
-    "```\nnever closed [1] [9]",
-    "A [link](https://example.org/1) and [1](https://example.org).",
-    "A ![picture [x]](a.png) and a footnote[^1].",
-    "[1]: https://example.org",
-    "[^1]: A footnote.",
-    "See [text][1] for more.",
-    r"Escaped \[1\] and \[9].",
-    "a[1] begins it",
-    "][1] too",
-    "x_[1] and ptr->[1] and a snake_case[1] and $value[1]",
-    "Attached unknown[9] goes on. Take 7[9] of them.",
-    "matrix.rows[1] and camelCase[1] and v2[1]",
-    "[2023] is a year, [x] is a box, [1:3] is a slice, [-1] is the last",
-    "",
-    "No marker at all.",
-]
+    "Take a[1] and x_y[2], then rows[i][1].", "Call `list[1]` and ``a `b` [2]`` here.",
+    "```python\nprint(items[1], [1], [9])\n```", "~~~\n[1] and [9]\n~~~\ndone", "```\nnever closed [1] [9]",
+    "A [link](https://example.org/1) and [1](https://example.org).", "A ![picture [x]](a.png) and a footnote[^1].",
+    "[1]: https://example.org", "[^1]: A footnote.", "See [text][1] for more.", r"Escaped \[1\] and \[9].",
+    "a[1] begins it", "][1] too", "x_[1] and ptr->[1] and a snake_case[1] and $value[1]",
+    "Attached unknown[9] goes on. Take 7[9] of them.", "matrix.rows[1] and camelCase[1] and v2[1]",
+    "[2023] is a year, [x] is a box, [1:3] is a slice, [-1] is the last", "", "No marker at all.",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("answer", "expected", "markers", "removed"), FORMS)
@@ -103,11 +82,6 @@ def test_a_citation_points_at_the_closest_sentence_of_its_source() -> None:
     assert (first.doc_id, first.chunk_index, first.start, first.end, first.match) == ("manual", 0, 125, 155, "closest")
     assert first.quote == "Switch it off before cleaning."
     assert (second.doc_id, second.start, second.end, second.match) == ("notes", 0, 24, "chunk")
-    assert first.as_dict() == {
-        "marker": 1, "doc_id": "manual", "chunk_index": 0, "start": 125, "end": 155,
-        "quote": "Switch it off before cleaning.", "match": "closest", "sentence": 0, "answer_start": 43,
-        "answer_end": 46, "page": None, "place": None, "cells": None, "column_names": None,
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -138,19 +112,13 @@ def test_a_citation_of_what_a_person_wrote_is_at_the_place_of_its_chunk() -> Non
     assert (citation.start, citation.end, citation.quote) == (10, 90, "They stop.")
 
 
-def test_a_citation_knows_page_sentence_and_place_in_the_answer() -> None:
-    checked = check_citations("Intro. Filters last six months [2].", SOURCES)
-    (citation,) = checked.citations
-    assert (citation.page, citation.sentence) == ("12", 1)
-    assert checked.answer[citation.answer_start : citation.answer_end] == "[2]"
-
-
 def test_a_marker_behind_the_full_stop_belongs_to_the_sentence_before() -> None:
     checked = check_citations("Filters last six months. [2] Nobody knows more. [3]", SOURCES)
     assert [(item.text, item.markers) for item in checked.sentences] == [
         ("Filters last six months. [2]", (2,)),
         ("Nobody knows more. [3]", (3,)),
     ]
+    assert [(item.sentence, item.page) for item in checked.citations] == [(0, "12"), (1, None)]
 
 
 def test_sentences_say_how_far_their_sources_share_their_words() -> None:
@@ -160,7 +128,7 @@ def test_sentences_say_how_far_their_sources_share_their_words() -> None:
         "text": "Filters last six months [2].", "start": 0, "end": 28, "markers": [2], "supported": None,
         "overlap": 1.0,
     }  # fmt: skip
-    (third, both) = check_citations("Filters last forever [2]. The pump runs [1][2].", SOURCES).sentences
+    (third, both) = check_citations("Filters last x forever [2]. The pump runs [1][2].", SOURCES).sentences
     assert (third.overlap, both.overlap) == (0.6667, 1.0)
 
 
@@ -209,23 +177,18 @@ PAGES = {"page_label": 12, "pages": [[105, "13"], [108, "14"]]}
 @pytest.mark.parametrize(
     ("attributes", "span", "place"),
     [
-        ({}, (), Place()),
-        (PAGES, (), Place("12", page="12")),
-        (PAGES, (4,), Place("12", page="12")),
-        (PAGES, (5,), Place("13", page="13")),
-        (PAGES, (8, 9), Place("14", page="14")),
+        ({}, (), Place()), ({"speaker": "Ada"}, (), Place("speaker Ada")),
+        (PAGES, (), Place("12", page="12")), (PAGES, (4,), Place("12", page="12")),
+        (PAGES, (5,), Place("13", page="13")), (PAGES, (8, 9), Place("14", page="14")),
         (PAGES | {"overlay": "edit"}, (8,), Place("12", page="12")),
-        (PAGES | {"overlay": "add"}, (8,), Place("12", page="12")),
-        ({"speaker": "Ada"}, (), Place("speaker Ada")),
-        (PAGES | {"speaker": "Ada"}, (), Place("12, Ada", page="12")),
+        (PAGES | {"overlay": "add", "speaker": "Ada"}, (8,), Place("12, Ada", page="12")),
         ({"cells": CELLS}, (), Place("sheet S, rows 4 to 5", "S!A4:B5")),
         (PAGES | {"cells": CELLS}, (0, 9), Place("sheet S, row 4", "S!A4:B4", "12")),
         (PAGES | {"cells": CELLS}, (10,), Place("sheet S, row 5", "S!A5:B5", "14")),
         ({"cells": [[100, 119, "", "A,B", "4:5"]]}, (0, 3), Place("row 4", "A4")),
-        ({"cells": CELLS}, (9, 10), Place()),
-        ({"cells": CELLS, "overlay": "edit"}, (0, 9), Place()),
+        ({"cells": CELLS}, (9, 10), Place()), ({"cells": CELLS, "overlay": "edit"}, (0, 9), Place()),
     ],
-)
+)  # fmt: skip
 def test_where_something_stands_in_its_document(
     attributes: dict[str, Any], span: tuple[int, ...], place: Place
 ) -> None:

@@ -51,29 +51,6 @@ def test_a_word_is_told_when_it_is_there_and_a_citation_when_its_bracket_is_clos
     assert isinstance(citation, Citation) and (citation.marker, citation.sentence) == (1, 0)
 
 
-def test_a_marker_that_names_no_source_is_never_told() -> None:
-    told, answer = feed(["It is blue ", "[7", "]", ". It runs [1].", " [12]"])
-    assert "".join(texts(told)) == answer == "It is blue. It runs [1]."
-    assert [item.marker for item in told if isinstance(item, Citation)] == [1]
-
-
-def test_other_forms_are_told_in_the_one_form() -> None:
-    told, answer = feed(["So [Sou", "rce 1, 3", "] and \u30102\u2020so", "urce\u3011."])
-    assert "".join(texts(told)) == answer == "So [1][3] and [2]."
-
-
-def test_code_is_told_as_it_is_and_its_brackets_are_no_citations() -> None:
-    told, answer = feed(["Call `f[", "1]` or\n\n```py\n", "x = y[1]\n", "```\nas said [2]."])
-    assert "".join(texts(told)) == answer
-    assert [item.marker for item in told if isinstance(item, Citation)] == [2]
-
-
-def test_a_code_block_is_told_line_by_line() -> None:
-    live = LiveCitations(SOURCES)
-    list(live.feed("See:\n\n```py\n"))
-    assert "".join(texts(list(live.feed("x = [9]\ny")))) == "\nx = [9]\ny"
-
-
 @pytest.mark.parametrize("size", [1, 3, 7, 1000])
 def test_any_text_in_any_pieces_becomes_the_whole_answer(size: int) -> None:
     """Random texts of what has a meaning; seeded, so that a failure can be seen again."""
