@@ -88,6 +88,6 @@ def test_where_the_last_sentence_of_a_span_ends(text: str, start: int, end: int,
 @pytest.mark.parametrize("unit", [". ", "a. ", ".", '."', "\n", "\n ", "Dr. ", "。", "( ", "a.b"])
 def test_time_is_linear(unit: str) -> None:
     text = unit * (400_000 // len(unit))
-    began = time.perf_counter()
+    began = time.process_time()
     split_sentences(text)
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
