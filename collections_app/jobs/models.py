@@ -12,7 +12,7 @@ from django.db.models import Case, Exists, OuterRef, Q, QuerySet, Value, When
 from django.db.models.expressions import Col
 from django.db.models.functions import Collate
 from django.utils import timezone
-from django.utils.translation import gettext_lazy, pgettext_lazy
+from django.utils.translation import gettext, gettext_lazy, gettext_noop, pgettext_lazy
 
 from collections_app.collections.models import Collection
 from collections_app.jobs.leases import LeasedWork
@@ -24,6 +24,20 @@ TROUBLED_STATES = ("failed", "quarantined")
 # Errors of the file itself, and of scans where nothing recognizes text: another attempt ends the same way.
 LASTING_ERRORS = ("encrypted", "broken", "empty", "unsupported", "bomb", "EmptyContent")
 SCANNED = "scanned"
+# what each kind of failure says in the languages that the readers do not speak
+FAILURES = {
+    "encrypted": gettext_noop("The file is locked by a password or by rights management."),
+    "broken": gettext_noop("The file is damaged, or it is not what its name says."),
+    "empty": gettext_noop("The file has no text."),
+    "EmptyContent": gettext_noop("The file has no text."),
+    "scanned": gettext_noop("The pages are pictures without text. They need text recognition (OCR)."),
+    "unsupported": gettext_noop("Files of this kind cannot be read."),
+    "bomb": gettext_noop("The file unpacks to more than is allowed."),
+    "too_large": gettext_noop("The file is larger than is allowed."),
+    "crashed": gettext_noop("The reader of the file crashed."),
+    "timeout": gettext_noop("Reading the file took too long."),
+    "memory": gettext_noop("Reading the file takes more memory than is allowed."),
+}
 
 
 class UploadQuerySet(QuerySet["Upload"]):
@@ -296,6 +310,13 @@ class IngestJob(LeasedWork):
     @property
     def needs_password(self) -> bool:
         return self.takes_file and self.error_type == "encrypted" and self.upload_id is not None
+
+    @property
+    def error_text(self) -> str:
+        """The error, in another language than English the sentence of its kind."""
+        kind = FAILURES.get(self.error_type, "")
+        translated = gettext(kind) if kind else ""
+        return translated if self.error and translated != kind else self.error
 
     @property
     def waits_for_endpoint(self) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 
 import docx
 import pytest
+from django.conf import settings
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from msoffcrypto.format.ooxml import OOXMLFile
@@ -53,6 +54,12 @@ def test_a_locked_file_is_a_row_until_its_password_opens_it(
     assert states(listed) == ["failed", "failed", "enabled"]
     assert len(texts(listed, "[data-failed-file='encrypted']")) == 2
     assert states(visitor.get("/collections/nature/?state=failed")) == ["failed", "failed"]
+    errors = list(IngestJob.objects.filter(error_type="encrypted").values_list("error", flat=True))
+    assert sorted(texts(listed, ".sub.bad")) == sorted(errors)
+    visitor.cookies[settings.LANGUAGE_COOKIE_NAME] = "de"
+    german = texts(visitor.get("/collections/nature/"), ".sub.bad")
+    assert len(german) == 2 and len(set(german)) == 1 and not {*german} & {*errors}
+    visitor.cookies[settings.LANGUAGE_COOKIE_NAME] = "en"
     assert states(visitor.get("/collections/nature/?q=plan.pdf&state=failed")) == ["failed"]
 
     for job in IngestJob.objects.filter(error_type="encrypted"):
