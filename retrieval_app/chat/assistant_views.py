@@ -47,7 +47,7 @@ from retrieval_app.chat.stream_views import DrawnStream
 from retrieval_app.llm.chat_model import stops_with
 from retrieval_app.models import ChatAssistant, QueryRun
 from retrieval_app.runs.presenters import draw_citation, mark_words
-from retrieval_app.search.degrading import known_models
+from retrieval_app.search.degrading import offered_models
 from retrieval_app.search.query_pipeline import RunListener
 
 
@@ -81,10 +81,10 @@ class AssistantForm(forms.Form):
         help_text=gettext_lazy("One a line, such as https://www.example.org. Empty: none."),
     )
     per_minute = forms.IntegerField(
-        label=gettext_lazy("Questions of one address in a minute"), min_value=1, max_value=600, initial=5
+        label=gettext_lazy("Questions per minute and visitor"), min_value=1, max_value=600, initial=5
     )
     per_day = forms.IntegerField(
-        label=gettext_lazy("Questions of one address in a day"), min_value=1, max_value=100_000, initial=50
+        label=gettext_lazy("Questions per day and visitor"), min_value=1, max_value=100_000, initial=50
     )
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -96,8 +96,10 @@ class AssistantForm(forms.Form):
             rows = rows.filter(pk__in=own)
         collections = field_of(self, "collections", forms.ModelMultipleChoiceField)
         collections.queryset, collections.choices = rows, [(row.pk, row.label) for row in rows]
-        models = [("", gettext_lazy("Default")), *((name, name) for name in sorted(known_models()) if name)]
-        field_of(self, "llm_model", forms.ChoiceField).choices = models
+        models = dict([("", gettext_lazy("Default")), *offered_models()])
+        if own := self.initial.get("llm_model"):
+            models.setdefault(own, own)
+        field_of(self, "llm_model", forms.ChoiceField).choices = list(models.items())
 
     def fields_of(self) -> AssistantFields:
         """As `save_assistant` takes them."""

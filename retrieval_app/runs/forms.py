@@ -17,11 +17,10 @@ from collections_app.models import Collection
 from ragd.errors import InvalidInput
 from ragd.search.compression import CompressPolicy
 from ragd.types import PLAN_BOUNDS, PLAN_DEFAULTS, RetrievePlan
-from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, form_values
 from retrieval_app.plans.services import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
-from retrieval_app.search.degrading import known_models
+from retrieval_app.search.degrading import offered_models, offered_name
 from retrieval_app.search.query_pipeline import Beside, lead_first
 
 USUAL = ("", gettext_lazy("Default"))
@@ -58,8 +57,7 @@ class AskForm(AsOfForm, PlanFields):
 
     def __init__(self, *args: Any, collections: Sequence[Collection], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        models = sorted(known_models() - {"", ExtractiveAnswerer.model})
-        by = [*((name, name) for name in models), (ExtractiveAnswerer.model, gettext_lazy("Quotes"))]
+        by = offered_models()
         self.choose("llm_model", [("", gettext_lazy("Default")), *by])
         self.choose("other_model", [("", gettext_lazy("None")), *by])
         collection = field_of(self, "collection", forms.ModelMultipleChoiceField)
@@ -124,8 +122,8 @@ def _plan_choices() -> list[Any]:
 def initial_of(run: QueryRun) -> dict[str, Any]:
     """The form as it was when the run was made: its saved plan while that is the same, else every field it states."""
     values: dict[str, Any] = {"collection": run.collection_names, "query": run.query}
-    if run.kind == QueryRun.Kind.ASK and run.answerer in known_models() - {ExtractiveAnswerer.model}:
-        values["llm_model"] = run.answerer
+    if run.kind == QueryRun.Kind.ASK and (model := offered_name(run.answerer)):
+        values["llm_model"] = model
     if run.as_of:
         values["as_of"] = datetime.fromisoformat(run.as_of)
     plans = SavedPlan.objects.filter(collection__name=run.collection_name, collection__deleted_at=None)

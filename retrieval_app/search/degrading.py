@@ -12,9 +12,10 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 from django.conf import settings
+from django.utils.translation import gettext_lazy
 
 from collections_app.access.context import current_access
 from collections_app.access.permissions import Permission
@@ -148,10 +149,25 @@ def check_overrides(collection: Collection, llm_model: str | None, system_prompt
 
 def known_models() -> set[str]:
     """The chat models that are set up, by their names and those of their settings; quotations too."""
-    own = environment_endpoint(CHAT)
-    rows = [*stored.of(CHAT), *([own] if own else [])]
-    named = {name for row in rows for name in (row.name, row.model)}
+    named = {name for row in _chat_endpoints() for name in (row.name, row.model)}
     return named | {ExtractiveAnswerer.model, settings.RAGD_LLM_MODEL}
+
+
+def offered_models() -> list[tuple[str, Any]]:
+    """(name, label) of each chat model that is set up, once, by name; quotations last."""
+    names = sorted({row.name for row in _chat_endpoints()})
+    return [*((name, name) for name in names), (ExtractiveAnswerer.model, gettext_lazy("Quotes"))]
+
+
+def offered_name(model: str) -> str:
+    """The name under which a chat model is offered, given that or the model of its settings; "" where none is."""
+    names = [row.name for row in _chat_endpoints() if model in (row.name, row.model)]
+    return model if model in names else next(iter(names), "")
+
+
+def _chat_endpoints() -> list[Any]:
+    own = environment_endpoint(CHAT)
+    return [*stored.of(CHAT), *([own] if own else [])]
 
 
 def _refused(field: str, message: str) -> ServiceError:

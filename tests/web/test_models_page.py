@@ -36,6 +36,8 @@ from evaluation_app.runs.lifecycle import process_run
 from evaluation_app.sample import SAMPLE_NAME
 from evaluation_app.sample.loading import evaluate_sample, load_golden_set
 from ragd.errors import EmbedderError
+from retrieval_app.models import QueryRun
+from retrieval_app.runs.forms import initial_of
 from tests.collections.test_model_presets import fresh
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer
@@ -117,6 +119,22 @@ def test_a_model_is_added_tested_used_and_deleted(admin_client: Client, server: 
     made.delete()
     assert admin_client.post(f"/models/?view=delete&pk={row.pk}").status_code == 302
     assert not ModelSetting.objects.exists() and embedding_endpoint("ours-1") is None
+
+
+def test_a_chat_model_is_offered_once_by_its_name(admin_client: Client, server: OpenAIServer) -> None:
+    form = reverse("collections:models", query={"view": "new"}) + "&preset=other&purpose=chat"
+    values = {"base_url": server.base_url, "key": KEY, "model": "gpt-4o-mini", "name": "House"}
+    assert admin_client.post(form, values).status_code == 302
+    create_collection(name="with-house")
+    for page, field in (
+        ("/chat/", "llm_model"),
+        ("/chat/", "other_model"),
+        ("/chat/assistants/?view=new", "llm_model"),
+    ):
+        options = tree(admin_client.get(page)).css(f"select[name={field}] option")
+        assert [option.attributes["value"] for option in options] == ["", "House", "extractive"]
+    run = QueryRun(kind="ask", answerer="gpt-4o-mini", plan={})
+    assert initial_of(run)["llm_model"] == "House"
 
 
 def test_no_key_leaves_the_server(admin_client: Client, server: OpenAIServer, caplog: pytest.LogCaptureFixture) -> None:
