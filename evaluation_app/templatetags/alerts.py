@@ -51,7 +51,10 @@ def rule_condition(rule: AlertRule) -> str:
 
 
 @register.inclusion_tag("evaluation/alerts/parts/banner.html")
-def firing_alerts() -> dict[str, Any]:
-    """A banner for each alert that fires, the oldest first, three at most. One query."""
-    firing = list(Alert.objects.firing()[: BANNER_MAX + 1])
+def firing_alerts(without: str = "") -> dict[str, Any]:
+    """A banner for each alert that fires, the oldest first, three at most. One query.
+
+    without: the kind of rule that the page tells about itself.
+    """
+    firing = list(Alert.objects.firing().exclude(rule__kind=without)[: BANNER_MAX + 1])
     return {"alerts": firing[:BANNER_MAX], "has_more": len(firing) > BANNER_MAX}

@@ -13,6 +13,7 @@ from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IngestJob, Operation, Source
 from collections_app.sources.kinds.registry import BUILT_IN
 from collections_app.tasks import run_operation
+from evaluation_app.telemetry.alerts.rules import evaluate_alerts
 from tests.web.pages import attribute, has, is_empty, numbers, states, texts, wrong_fields
 
 pytestmark = pytest.mark.usefixtures("bound")
@@ -87,7 +88,7 @@ def test_a_source_from_the_form_to_its_documents(visitor: Client, nature: Collec
 
 
 def test_a_failing_source_raises_the_alarm_and_can_be_changed(
-    visitor: Client, nature: Collection, tmp_path: Path
+    visitor: Client, admin_client: Client, nature: Collection, tmp_path: Path
 ) -> None:
     visitor.post(
         f"{SOURCES}?view=new&kind=folder",
@@ -97,9 +98,17 @@ def test_a_failing_source_raises_the_alarm_and_can_be_changed(
     run = work()
     assert (run.state, source.enabled) == ("failed", False)
     Source.objects.update(enabled=True)
+    evaluate_alerts()
+    assert has(admin_client.get("/operations/"), ".banner[data-alert=failing_sources]")
     assert has(visitor.get("/"), f".banner[data-source='{source.pk}']")
+    home = admin_client.get("/")
+    assert has(home, f".banner[data-source='{source.pk}']") and not has(home, "[data-alert=failing_sources]")
     assert own_states(visitor.get(SOURCES)) == ["failed"]
     edit = f"{SOURCES}{source.pk}/?view=edit"
+    page = visitor.get(f"/collections/nature/syncs/{run.pk}/")
+    assert has(page, f"#source-run form[action='{SOURCES}{source.pk}/'] [value=sync]") and has(
+        page, f"a[href='{edit}']"
+    )
     assert attribute(visitor.get(edit), "input[name=path]", "value") == str(tmp_path / "none")
     answer = visitor.post(edit, {"name": "other", "path": str(tmp_path), "schedule": "1440", "do": "save"})
     assert answer["Location"] == f"{SOURCES}{source.pk}/"
