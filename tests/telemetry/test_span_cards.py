@@ -9,6 +9,7 @@ import pytest
 
 from evaluation_app.models import Span
 from evaluation_app.telemetry.evidence.report import FRAMEWORKS, controls_of_tables
+from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE
 from evaluation_app.telemetry.traces.span_page import (
     controls_of,
     documents_of,
@@ -49,6 +50,16 @@ def test_text_that_was_kept_out_is_not_shown_as_text() -> None:
         "retrieval.documents.0.document.content": f"sha256:{'0' * 64}",
     }
     assert [card.is_kept for card in documents_of(span("rag.retrieve x", hashed)).cards] == [False]
+
+
+def test_a_query_shows_its_question_and_answer() -> None:
+    said = {"input.value": "Which tree is the tallest?", "output.value": "The coast redwood [1]."}
+    query = span("rag.pipeline nature", said, type=PIPELINE_TYPE)
+    assert [(item.role, item.text, item.is_output) for item in messages_of(query)] == [
+        ("user", "Which tree is the tallest?", False),
+        ("assistant", "The coast redwood [1].", True),
+    ]
+    assert messages_of(span("rag.retrieve nature", said)) == []
 
 
 def test_spans_of_others_are_shown_as_they_are() -> None:

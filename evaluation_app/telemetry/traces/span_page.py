@@ -17,7 +17,7 @@ from collections_app.domain.formats import dollars, shown
 from collections_app.models import Collection, Document
 from evaluation_app.models import Span
 from evaluation_app.telemetry.evidence.report import Control, control_of, controls_of_row
-from evaluation_app.telemetry.explorer.span_links import is_kept, span_href
+from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE, is_kept, span_href
 from evaluation_app.telemetry.store.span_store import SpanRecord, spans_validity
 from evaluation_app.telemetry.traces.waterfall import SPANS_READ, read_number, stage_of, tree_of, walk_tree, with_facts
 from ragd.conventions import OPENINFERENCE, OTEL, TABLES, Field, SpanTable, Tables, Violation
@@ -190,8 +190,12 @@ def _with_links(collection_name: str, cards: Sequence[DocumentCard]) -> list[Doc
 
 
 def messages_of(span: Span) -> list[Message]:
-    """What a model was told and what it answered, in order; [] for a span that is no model call."""
+    """What a model was told and what it answered, in order; of a query its question and answer; [] for others."""
     attributes = span.attributes
+    if span.type == PIPELINE_TYPE:
+        said = (("user", names.INPUT_VALUE, False), ("assistant", names.OUTPUT_VALUE, True))
+        texts = [(role, str(attributes.get(name) or ""), is_output) for role, name, is_output in said]
+        return [Message(role, text, is_output, is_kept(text)) for role, text, is_output in texts if text]
     details = [Message("system", _said(part)) for part in _json_list(attributes.get(names.SYSTEM_INSTRUCTIONS))]
     details += _structured(attributes.get(names.INPUT_MESSAGES), is_output=False)
     if not details:
