@@ -85,3 +85,12 @@ def test_charts_answer_to_pointer_and_keys(visit: Visit) -> None:
     dashes = "(paths) => paths.map((path) => getComputedStyle(path).strokeDasharray)"
     drawn = page.locator("#times .chart-plot path.line").evaluate_all(dashes)
     assert keys.locator("path.line").evaluate_all(dashes) == drawn and len(set(drawn)) == 3, "as the lines are drawn"
+
+
+def test_the_bounds_of_a_time_range_stand_apart(visit: Visit) -> None:
+    page = visit.go("/traces/")
+    page.locator("#filter-period summary").click()
+    first, second = (page.locator(f"#filter-period [name={name}]").bounding_box() for name in ("since", "until"))
+    assert (
+        first and second and (first["y"] + first["height"] <= second["y"] or first["x"] + first["width"] <= second["x"])
+    )

@@ -245,6 +245,10 @@ MEASURE = """() => [
 ]"""
 
 
+CUT = """() => [...document.querySelectorAll("main .scroll")]
+  .filter((box) => box.scrollWidth > box.clientWidth).map((box) => [box.scrollWidth, box.clientWidth])"""
+
+
 @pytest.mark.timeout(1800 if SCREENS else 400)
 @pytest.mark.parametrize("addresses", [addresses_of, admin_addresses_of])
 def test_every_page(
@@ -281,6 +285,10 @@ def test_the_first_row_stands_high_in_each_language(visit: Visit, nature: Collec
     )
     GoldenQuestion.objects.create(golden_set=golden_set, question="Which tree?", expected_doc_ids=["trees.md"])
     IngestJob.objects.create(collection=nature, kind="reindex", doc_id="waits.md", lane=1)
+    IngestJob.objects.create(
+        collection=nature, doc_id="plants/of the northern forests, a survey.xlsx", state="failed",
+        source="plants/of the northern forests, a survey.xlsx", error="The workbook is locked by a password. " * 3,
+    )  # fmt: skip
     WorkerHeartbeat.objects.create(name="host:1", memory_mb=321)
     visit.page.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": language, "url": visit.base}])
     for address in (
@@ -291,6 +299,7 @@ def test_the_first_row_stands_high_in_each_language(visit: Visit, nature: Collec
         assert page.locator("html").get_attribute("lang") == language
         top = page.locator("main tbody tr").first.bounding_box()
         assert top and top["y"] <= FIRST_ROW_PX, (address, top)
+        assert page.evaluate(CUT) == [], f"{address}: a table is cut"
 
 
 def test_pages_without_data_and_pages_of_failure(visit: Visit) -> None:

@@ -43,6 +43,12 @@ def test_lines_meet_the_rows_that_they_join(visit: Visit, nature: Collection) ->
     assert met > len(ends)
 
 
+def test_two_variants_fill_the_page(visit: Visit, nature: Collection) -> None:
+    page = visit.go(f"{PLAY}?q=whale&ab=on&b-mode=lexical")
+    edges = "(box) => box.getBoundingClientRect().right"
+    assert abs(page.locator(".stage").last.evaluate(edges) - page.locator(".stages").evaluate(edges)) < 2
+
+
 def test_pointing_at_a_row_marks_the_chunk_everywhere(visit: Visit, nature: Collection) -> None:
     page = visit.go(f"{PLAY}?q=tallest+tree")
     row = page.locator("[data-column=final] li").first
