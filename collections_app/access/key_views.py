@@ -65,7 +65,7 @@ class ApiKeyForm(forms.Form):
         required=False,
         queryset=User.objects.filter(is_active=True).order_by("username"),
         to_field_name="username",
-        empty_label=gettext_lazy("Nobody: a program of its own"),
+        empty_label=gettext_lazy("Service account"),
         help_text=gettext_lazy("The roles and documents of this user hold for the key."),
     )
     groups = forms.ModelMultipleChoiceField(
@@ -82,15 +82,15 @@ class ApiKeyForm(forms.Form):
         required=False,
         label=gettext_lazy("Expires at (UTC)"),
         widget=forms.DateTimeInput(attrs={"type": "datetime-local"}),
-        help_text=gettext_lazy("Empty: the longest life that the server allows, or never."),
+        help_text=gettext_lazy("Leave empty for the longest time that the server allows."),
     )
     requests_per_minute = forms.IntegerField(
         label=gettext_lazy("Requests per minute"), required=False, min_value=0, max_value=LIMIT_MAX,
-        help_text=gettext_lazy("Empty: the server's default. 0: any number."),
+        help_text=gettext_lazy("Leave empty for the server's default. 0 means no limit."),
     )  # fmt: skip
     tokens_per_day = forms.IntegerField(
         label=gettext_lazy("Tokens per day"), required=False, min_value=0, max_value=LIMIT_MAX,
-        help_text=gettext_lazy("Of model calls. Empty: the server's default. 0: any number."),
+        help_text=gettext_lazy("Of model calls. Leave empty for the server's default. 0 means no limit."),
     )  # fmt: skip
 
     def __init__(self, *args: Any, own: User | None = None, **kwargs: Any) -> None:

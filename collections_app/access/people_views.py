@@ -107,7 +107,7 @@ class PersonForm(DetailsForm, RoleForm):
     username = forms.CharField(
         label=gettext_lazy("User name"),
         max_length=150,
-        help_text=gettext_lazy("A proxy that logs people in knows them by this name."),
+        help_text=gettext_lazy("Also used by single sign-on."),
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
     log_in = forms.ChoiceField(

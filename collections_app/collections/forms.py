@@ -130,7 +130,7 @@ class CollectionForm(IndexFields):
         label=gettext_lazy("Display name"),
         max_length=COLLECTION_TITLE_MAX_CHARS,
         required=False,
-        help_text=gettext_lazy("Empty: the name."),
+        help_text=gettext_lazy("Defaults to the name."),
     )
     description = forms.CharField(label=gettext_lazy("Description"), required=False)
     open_role = forms.ChoiceField(
@@ -165,7 +165,7 @@ class CollectionSettingsForm(forms.Form):
         label=gettext_lazy("Display name"),
         max_length=COLLECTION_TITLE_MAX_CHARS,
         required=False,
-        help_text=gettext_lazy("Empty: the name. Addresses and the API keep the name."),
+        help_text=gettext_lazy("Defaults to the name, which addresses and the API keep."),
     )
     description = forms.CharField(label=gettext_lazy("Description"), required=False)
     starters = LinesField(
@@ -365,7 +365,7 @@ class LanguageFields(forms.Form):
 
     language = LanguageField(
         label=gettext_lazy("Language"),
-        help_text=gettext_lazy("Two letters, such as en or zh. Empty: detected from the text."),
+        help_text=gettext_lazy("Two letters, such as en or zh. Detected from the text if empty."),
     )
 
 

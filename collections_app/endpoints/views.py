@@ -55,7 +55,7 @@ class ModelSettingForm(forms.Form):
         max_length=100,
         required=False,
         widget=forms.TextInput(attrs={"autocomplete": "off"}),
-        help_text=gettext_lazy("Empty: provider and model."),
+        help_text=gettext_lazy("Defaults to provider and model."),
     )
     base_url = forms.CharField(
         label=gettext_lazy("Base URL"), max_length=500, widget=forms.TextInput(attrs={"class": "mono"})

@@ -80,7 +80,7 @@ PLAN_SETTINGS = (
                 gettext_lazy("Compares all vectors instead of asking the index."), INDEX,
                 detail="always: compare every vector; never: use the index when there is one."),
     PlanSetting("ef_search", gettext_lazy("ef_search"),
-                gettext_lazy("How far the index looks around: more finds more, and takes longer."), INDEX,
+                gettext_lazy("How many neighbors the index compares. Higher finds more and is slower."), INDEX,
                 detail="Of the HNSW index; at least candidate_pool is used."),
     PlanSetting("compress", gettext_lazy("Compress"), gettext_lazy("Leaves out sentences that say nothing about it."),
                 CONTEXT, detail="Spans of the results: the best sentences, or those with their neighbours."),

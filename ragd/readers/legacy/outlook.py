@@ -51,7 +51,8 @@ def read(source: Source, assembly: Assembly) -> None:
         body = _body(message, assembly)
         if not body.strip() and ("rpmsg" in kind.lower() or "smime" in kind.lower() or _holds_protected(message)):
             raise ParseError(
-                "encrypted", "The message is encrypted or rights-protected. Save it without protection and upload that."
+                "encrypted",
+                "The message is encrypted or rights-protected. Save a copy without protection and upload that.",
             )
         assembly.entitle(message.text("", SUBJECT))
         assembly.describe(author=_author(message), created_at=message.date(), message_class=kind)

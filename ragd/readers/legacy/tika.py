@@ -40,7 +40,7 @@ SHEETS = "body > div.sheet, body > div.page"
 SLIDES = "div.slideShow > div.slide"
 DOC_FLAGS_OFFSET, DOC_ENCRYPTED = 0x0A, 0x0100
 PPT_TOKEN_OFFSET, PPT_ENCRYPTED = 12, 0xF3D1C4DF
-LOCKED = "The document is locked by a password or by rights management. Save it without and upload that."
+LOCKED = "The document is locked by a password or by rights management. Save a copy without them and upload that."
 # Tika drops the text of an RTF before the first of these words, with which programs end the header.
 RTF_ENDS_OF_HEADER = (b"pard", b"plain", b"sectd")
 RTF_BODY_WORDS = frozenset(

@@ -63,7 +63,7 @@ def read(source: Source, assembly: Assembly) -> None:
 def check_not_encrypted(package: Package) -> None:
     if "META-INF/manifest.xml" in package and b":encryption-data" in package.read("META-INF/manifest.xml"):
         raise ParseError(
-            "encrypted", "The OpenDocument file is locked by a password. Save it without one and upload that."
+            "encrypted", "The OpenDocument file is locked by a password. Save a copy without it and upload that."
         )
 
 

@@ -311,7 +311,7 @@ def _open(source: Source) -> python_calamine.CalamineWorkbook:
         return python_calamine.CalamineWorkbook.from_filelike(io.BytesIO(source.data))
     except python_calamine.PasswordError as error:
         raise ParseError(
-            "encrypted", "The workbook is locked by a password. Save it without one and upload that."
+            "encrypted", "The workbook is locked by a password. Save a copy without it and upload that."
         ) from error
     except BaseException as error:
         raise _unreadable(error) from error

@@ -288,7 +288,7 @@ def _open(data: bytes) -> pdfium.PdfDocument:
             error
         ):
             raise ParseError(
-                "encrypted", "The PDF is locked by a password. Save it without one and upload that."
+                "encrypted", "The PDF is locked by a password. Save a copy without it and upload that."
             ) from error
         raise ParseError(
             "broken",
