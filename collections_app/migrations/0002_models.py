@@ -177,6 +177,13 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'audit_events',
                 'ordering': ['-id'],
+                'indexes': [
+                    models.Index(fields=['actor_name', '-id'], name='audit_events_actor'),
+                    models.Index(fields=['collection_name', '-id'], name='audit_events_collection'),
+                    models.Index(fields=['action', '-id'], name='audit_events_action'),
+                    models.Index(fields=['subject_kind', 'subject_id', '-id'], name='audit_events_subject'),
+                    models.Index(fields=['at'], name='audit_events_at'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -200,9 +207,16 @@ class Migration(migrations.Migration):
                 ('families', django.contrib.postgres.fields.ArrayField(base_field=models.TextField(), default=list, size=None)),
                 ('findings', models.JSONField(default=list)),
                 ('risk_score', models.FloatField()),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='chunk_findings', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'chunk_findings',
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection', 'doc_id', 'chunk_index'), name='chunk_findings_key'),
+                ],
+                'indexes': [
+                    models.Index(fields=['collection', '-risk_score', 'doc_id', 'chunk_index'], name='chunk_findings_risk'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -220,9 +234,16 @@ class Migration(migrations.Migration):
                 ('created_by', models.TextField(blank=True, default='')),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('updated_at', models.DateTimeField(auto_now=True)),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='overlays', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'chunk_overlays',
+                'constraints': [
+                    models.UniqueConstraint(condition=models.Q(('kind', 'add'), _negated=True), fields=('collection', 'doc_id', 'kind', 'anchor_hash', 'start_char'), name='chunk_overlays_one_per_chunk'),
+                ],
+                'indexes': [
+                    models.Index(fields=['collection', 'doc_id', 'id'], name='chunk_overlays_document_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -245,10 +266,56 @@ class Migration(migrations.Migration):
                 ('waits', models.BooleanField(default=False)),
                 ('created_by', models.TextField(blank=True, default='', editable=False)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='sources', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'sources',
                 'ordering': ['name', 'id'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection', 'name'), name='sources_name'),
+                ],
+                'indexes': [
+                    models.Index(condition=models.Q(('enabled', True)), fields=['next_at'], name='sources_due_idx'),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name='Operation',
+            fields=[
+                ('worker', models.TextField(blank=True, default='')),
+                ('attempts', models.IntegerField(default=0)),
+                ('attempts_forgiven', models.IntegerField(default=0)),
+                ('sent_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('lease_until', models.DateTimeField(blank=True, null=True)),
+                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
+                ('kind', models.CharField(choices=[('export', 'Export'), ('import', 'Import'), ('check', 'Check'), ('retention', 'Retention'), ('deletion', 'Deletion'), ('conformance', 'Conformance'), ('bisection', 'Bisection'), ('duplicates', 'Near-duplicate scan'), ('findings', 'Security scan'), ('backup', 'Backup'), ('drill', 'Restore drill'), ('sync', 'Sync'), ('delivery', 'Webhook delivery')], max_length=16)),
+                ('state', models.CharField(choices=[('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='running', max_length=16)),
+                ('subject', models.TextField(blank=True, db_collation='C', default='')),
+                ('stage', models.TextField(blank=True, default='')),
+                ('done', models.BigIntegerField(default=0)),
+                ('total', models.BigIntegerField(default=0)),
+                ('findings', models.IntegerField(default=0)),
+                ('report', models.JSONField(blank=True, default=dict)),
+                ('arguments', models.JSONField(blank=True, null=True)),
+                ('error_type', models.CharField(blank=True, default='', max_length=64)),
+                ('error', models.TextField(blank=True, default='')),
+                ('created_by', models.TextField(blank=True, default='')),
+                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('heartbeat_at', models.DateTimeField(db_column='beat_at', default=django.utils.timezone.now)),
+                ('finished_at', models.DateTimeField(blank=True, null=True)),
+                ('source', models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='collections_app.source')),
+            ],
+            options={
+                'db_table': 'operations',
+                'ordering': ['-created_at', '-id'],
+                'constraints': [
+                    models.UniqueConstraint(condition=models.Q(('finished_at__isnull', True)), fields=('source',), name='operations_one_sync'),
+                ],
+                'indexes': [
+                    models.Index(fields=['kind', '-created_at', '-id'], name='operations_kind_idx'),
+                    models.Index(fields=['subject', '-created_at', '-id'], name='operations_subject_idx'),
+                    models.Index(fields=['source', '-created_at', '-id'], name='operations_source_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -258,10 +325,15 @@ class Migration(migrations.Migration):
                 ('doc_id', models.TextField(db_collation='C')),
                 ('kind', models.CharField(choices=[('added', 'Added'), ('updated', 'Updated'), ('deleted', 'Deleted'), ('failed', 'Failed'), ('held', 'Awaits confirmation')], max_length=16)),
                 ('reason', models.TextField(blank=True, default='')),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='collections_app.collection')),
+                ('run', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='changes', to='collections_app.operation')),
             ],
             options={
                 'db_table': 'source_changes',
                 'ordering': ['id'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('run', 'doc_id'), name='source_changes_once'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -291,10 +363,14 @@ class Migration(migrations.Migration):
                 ('replaced_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('replaced_by', models.TextField(blank=True, default='')),
                 ('reason', models.TextField(blank=True, default='')),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='revisions', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'document_revisions',
                 'ordering': ['collection', 'doc_id', '-revision'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection', 'doc_id', 'revision'), name='document_revisions_key'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -307,9 +383,13 @@ class Migration(migrations.Migration):
                 ('digest', models.CharField(max_length=64)),
                 ('vectors', models.BinaryField()),
                 ('made_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'embedded_batches',
+                'constraints': [
+                    models.UniqueConstraint(fields=('job', 'first'), name='embedded_batches_key'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -337,6 +417,9 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'fetch_hosts',
+                'indexes': [
+                    models.Index(fields=['asked_at'], name='fetch_hosts_asked_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -352,6 +435,12 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'idempotency_records',
+                'constraints': [
+                    models.UniqueConstraint(fields=('owner', 'key'), name='idempotency_owner_key'),
+                ],
+                'indexes': [
+                    models.Index(fields=['created_at'], name='idempotency_created_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -393,10 +482,15 @@ class Migration(migrations.Migration):
                 ('gate_reason', models.TextField(blank=True, default='')),
                 ('gate_by', models.TextField(blank=True, default='')),
                 ('gate_at', models.DateTimeField(blank=True, null=True)),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='index_versions', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'index_versions',
                 'ordering': ['collection', '-number'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection', 'number'), name='index_versions_number'),
+                    models.UniqueConstraint(condition=models.Q(('state__in', ('building', 'ready'))), fields=('collection',), name='index_versions_one_next'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -410,9 +504,13 @@ class Migration(migrations.Migration):
                 ('chunk_count', models.IntegerField()),
                 ('content_hash', models.TextField()),
                 ('chunk_policy', models.JSONField()),
+                ('index_version', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='documents', to='collections_app.indexversion')),
             ],
             options={
                 'db_table': 'index_version_documents',
+                'constraints': [
+                    models.UniqueConstraint(fields=('index_version', 'doc_id'), name='index_version_documents_key'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -430,10 +528,34 @@ class Migration(migrations.Migration):
                 ('options', models.JSONField(blank=True, default=dict)),
                 ('created_by', models.TextField(blank=True, default='')),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='batches', to='collections_app.collection')),
             ],
             options={
                 'verbose_name_plural': 'ingest batches',
                 'db_table': 'ingest_batches',
+                'indexes': [
+                    models.Index(fields=['collection', '-created_at', '-id'], name='ingest_batches_newest_idx'),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name='Upload',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('doc_id', models.TextField(db_collation='C')),
+                ('sha256', models.CharField(max_length=64)),
+                ('name', models.TextField()),
+                ('media_type', models.TextField(default='application/octet-stream')),
+                ('size_bytes', models.BigIntegerField()),
+                ('content', models.BinaryField()),
+                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='uploads', to='collections_app.collection')),
+            ],
+            options={
+                'db_table': 'uploads',
+                'indexes': [
+                    models.Index(fields=['collection', 'doc_id'], name='uploads_document_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -472,9 +594,26 @@ class Migration(migrations.Migration):
                 ('started_at', models.DateTimeField(blank=True, null=True)),
                 ('finished_at', models.DateTimeField(blank=True, null=True)),
                 ('created_by', models.TextField(blank=True, default='')),
+                ('batch', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='jobs', to='collections_app.ingestbatch')),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='jobs', to='collections_app.collection')),
+                ('index_version', models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='jobs', to='collections_app.indexversion')),
+                ('upload', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='jobs', to='collections_app.upload')),
             ],
             options={
                 'db_table': 'ingest_jobs',
+                'constraints': [
+                    models.UniqueConstraint(condition=models.Q(('kind', 'build_index'), ('state__in', ('queued', 'running'))), fields=('collection',), name='ingest_jobs_one_build'),
+                    models.UniqueConstraint(condition=models.Q(('kind', 'measure'), ('state__in', ('queued', 'running'))), fields=('collection',), name='ingest_jobs_one_measurement'),
+                    models.UniqueConstraint(condition=models.Q(('kind', 'index_version'), ('state__in', ('queued', 'running'))), fields=('collection',), name='ingest_jobs_one_index_version'),
+                ],
+                'indexes': [
+                    models.Index(fields=['collection', '-created_at', '-id'], name='ingest_jobs_newest_idx'),
+                    models.Index(condition=models.Q(('state__in', ('queued', 'running'))), fields=['state', 'lease_until'], name='ingest_jobs_active_idx'),
+                    models.Index(fields=['batch', 'state'], name='ingest_jobs_batch_idx'),
+                    models.Index(fields=['collection', 'doc_id'], name='ingest_jobs_document_idx'),
+                    models.Index(fields=['finished_at'], name='ingest_jobs_finished_idx'),
+                    models.Index(condition=models.Q(('state', 'quarantined')), fields=['collection'], name='ingest_jobs_quarantine_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -493,6 +632,9 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'model_prices',
                 'ordering': ['model', 'system'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('system', 'model'), name='modelprice_once'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -520,6 +662,10 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'model_settings',
                 'ordering': ['purpose', 'name'],
+                'constraints': [
+                    models.UniqueConstraint(condition=models.Q(('purpose', 'embeddings')), fields=('identity',), name='model_settings_identity'),
+                    models.UniqueConstraint(condition=models.Q(('is_default', True)), fields=('purpose',), name='model_settings_default'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -532,39 +678,13 @@ class Migration(migrations.Migration):
                 ('of_doc_id', models.TextField(db_collation='C')),
                 ('of_chunk_index', models.IntegerField()),
                 ('share', models.FloatField()),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='near_duplicates', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'near_duplicates',
-            },
-        ),
-        migrations.CreateModel(
-            name='Operation',
-            fields=[
-                ('worker', models.TextField(blank=True, default='')),
-                ('attempts', models.IntegerField(default=0)),
-                ('attempts_forgiven', models.IntegerField(default=0)),
-                ('sent_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('lease_until', models.DateTimeField(blank=True, null=True)),
-                ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('kind', models.CharField(choices=[('export', 'Export'), ('import', 'Import'), ('check', 'Check'), ('retention', 'Retention'), ('deletion', 'Deletion'), ('conformance', 'Conformance'), ('bisection', 'Bisection'), ('duplicates', 'Near-duplicate scan'), ('findings', 'Security scan'), ('backup', 'Backup'), ('drill', 'Restore drill'), ('sync', 'Sync'), ('delivery', 'Webhook delivery')], max_length=16)),
-                ('state', models.CharField(choices=[('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='running', max_length=16)),
-                ('subject', models.TextField(blank=True, db_collation='C', default='')),
-                ('stage', models.TextField(blank=True, default='')),
-                ('done', models.BigIntegerField(default=0)),
-                ('total', models.BigIntegerField(default=0)),
-                ('findings', models.IntegerField(default=0)),
-                ('report', models.JSONField(blank=True, default=dict)),
-                ('arguments', models.JSONField(blank=True, null=True)),
-                ('error_type', models.CharField(blank=True, default='', max_length=64)),
-                ('error', models.TextField(blank=True, default='')),
-                ('created_by', models.TextField(blank=True, default='')),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('heartbeat_at', models.DateTimeField(db_column='beat_at', default=django.utils.timezone.now)),
-                ('finished_at', models.DateTimeField(blank=True, null=True)),
-            ],
-            options={
-                'db_table': 'operations',
-                'ordering': ['-created_at', '-id'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection', 'doc_id', 'chunk_index'), name='near_duplicates_key'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -573,9 +693,13 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('position', models.IntegerField()),
                 ('content', models.BinaryField()),
+                ('operation', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='files', to='collections_app.operation')),
             ],
             options={
                 'db_table': 'operation_files',
+                'constraints': [
+                    models.UniqueConstraint(fields=('operation', 'position'), name='operation_files_position'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -588,9 +712,13 @@ class Migration(migrations.Migration):
                 ('embedded', models.IntegerField(default=0)),
                 ('made_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('used_at', models.DateTimeField(default=django.utils.timezone.now)),
+                ('collection', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='past_indexes', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'past_indexes',
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection', 'state_hash'), name='past_indexes_state'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -599,9 +727,13 @@ class Migration(migrations.Migration):
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('key', models.CharField(max_length=100)),
                 ('value', models.JSONField()),
+                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL)),
             ],
             options={
                 'db_table': 'personal_settings',
+                'constraints': [
+                    models.UniqueConstraint(fields=('user', 'key'), name='personal_settings_key'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -635,9 +767,13 @@ class Migration(migrations.Migration):
                 ('text', models.TextField()),
                 ('words', models.BinaryField()),
                 ('made_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('collection', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'recognized_pages',
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection', 'sha256', 'engine', 'page'), name='recognized_pages_key'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -674,10 +810,16 @@ class Migration(migrations.Migration):
                 ('role', models.CharField(choices=[('viewer', 'Can view'), ('asker', 'Can ask'), ('curator', 'Can edit'), ('evaluator', 'Can evaluate'), ('administrator', 'Can manage')], max_length=16)),
                 ('created_by', models.TextField(blank=True, default='', editable=False)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('group', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='role_grants', to='auth.group')),
+                ('user', models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='role_grants', to=settings.AUTH_USER_MODEL)),
             ],
             options={
                 'db_table': 'role_grants',
                 'ordering': ['collection_id', 'id'],
+                'constraints': [
+                    models.CheckConstraint(condition=models.Q(('user__isnull', False), ('group__isnull', False), _connector='XOR'), name='role_grants_one_holder'),
+                    models.UniqueConstraint(fields=('user', 'group', 'collection_id', 'role'), name='role_grants_once', nulls_distinct=False),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -693,10 +835,14 @@ class Migration(migrations.Migration):
                 ('kept', models.JSONField(blank=True, null=True)),
                 ('made_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('made_by', models.TextField(blank=True, default='')),
+                ('collection', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='state_changes', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'state_changes',
                 'ordering': ['made_at', 'id'],
+                'indexes': [
+                    models.Index(fields=['collection', 'made_at', 'id'], name='state_changes_time_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -709,23 +855,13 @@ class Migration(migrations.Migration):
                 ('width', models.FloatField()),
                 ('height', models.FloatField()),
                 ('words', models.BinaryField()),
+                ('collection', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'page_layouts',
-            },
-        ),
-        migrations.CreateModel(
-            name='TrashedChunk',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('doc_id', models.TextField(db_collation='C')),
-                ('chunk_index', models.IntegerField()),
-                ('content', models.TextField()),
-                ('context', models.TextField(default='')),
-                ('embedding', pgvector.django.vector.VectorField()),
-            ],
-            options={
-                'db_table': 'trashed_chunks',
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection', 'doc_id', 'text_hash', 'page'), name='page_layouts_key'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -751,25 +887,32 @@ class Migration(migrations.Migration):
                 ('file_created_at', models.DateTimeField(null=True)),
                 ('deleted_at', models.DateTimeField(default=django.utils.timezone.now)),
                 ('deleted_by', models.TextField(default='')),
+                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='trashed', to='collections_app.collection')),
             ],
             options={
                 'db_table': 'trashed_documents',
+                'indexes': [
+                    models.Index(fields=['collection', '-deleted_at', '-id'], name='trashed_documents_newest_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
-            name='Upload',
+            name='TrashedChunk',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
                 ('doc_id', models.TextField(db_collation='C')),
-                ('sha256', models.CharField(max_length=64)),
-                ('name', models.TextField()),
-                ('media_type', models.TextField(default='application/octet-stream')),
-                ('size_bytes', models.BigIntegerField()),
-                ('content', models.BinaryField()),
-                ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('chunk_index', models.IntegerField()),
+                ('content', models.TextField()),
+                ('context', models.TextField(default='')),
+                ('embedding', pgvector.django.vector.VectorField()),
+                ('collection', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection')),
+                ('trashed', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='chunks', to='collections_app.trasheddocument')),
             ],
             options={
-                'db_table': 'uploads',
+                'db_table': 'trashed_chunks',
+                'indexes': [
+                    models.Index(fields=['collection', 'doc_id'], name='trashed_chunks_document_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -805,6 +948,9 @@ class Migration(migrations.Migration):
             ],
             options={
                 'db_table': 'fetched_sources',
+                'indexes': [
+                    models.Index(fields=['kind', 'address'], name='fetched_sources_address_idx'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -818,345 +964,5 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'audit_links',
             },
-        ),
-        migrations.AddIndex(
-            model_name='auditevent',
-            index=models.Index(fields=['actor_name', '-id'], name='audit_events_actor'),
-        ),
-        migrations.AddIndex(
-            model_name='auditevent',
-            index=models.Index(fields=['collection_name', '-id'], name='audit_events_collection'),
-        ),
-        migrations.AddIndex(
-            model_name='auditevent',
-            index=models.Index(fields=['action', '-id'], name='audit_events_action'),
-        ),
-        migrations.AddIndex(
-            model_name='auditevent',
-            index=models.Index(fields=['subject_kind', 'subject_id', '-id'], name='audit_events_subject'),
-        ),
-        migrations.AddIndex(
-            model_name='auditevent',
-            index=models.Index(fields=['at'], name='audit_events_at'),
-        ),
-        migrations.AddField(
-            model_name='chunkfindings',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='chunk_findings', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='chunkoverlay',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='overlays', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='source',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='sources', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='sourcechange',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='sourcechange',
-            name='run',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='changes', to='collections_app.operation'),
-        ),
-        migrations.AddField(
-            model_name='documentrevision',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='revisions', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='embeddedbatch',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection'),
-        ),
-        migrations.AddIndex(
-            model_name='fetchhost',
-            index=models.Index(fields=['asked_at'], name='fetch_hosts_asked_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='idempotencyrecord',
-            index=models.Index(fields=['created_at'], name='idempotency_created_idx'),
-        ),
-        migrations.AddConstraint(
-            model_name='idempotencyrecord',
-            constraint=models.UniqueConstraint(fields=('owner', 'key'), name='idempotency_owner_key'),
-        ),
-        migrations.AddField(
-            model_name='indexversion',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='index_versions', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='indexversiondocument',
-            name='index_version',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='documents', to='collections_app.indexversion'),
-        ),
-        migrations.AddField(
-            model_name='ingestbatch',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='batches', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='ingestjob',
-            name='batch',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='jobs', to='collections_app.ingestbatch'),
-        ),
-        migrations.AddField(
-            model_name='ingestjob',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='jobs', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='ingestjob',
-            name='index_version',
-            field=models.ForeignKey(blank=True, db_constraint=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='jobs', to='collections_app.indexversion'),
-        ),
-        migrations.AddConstraint(
-            model_name='modelprice',
-            constraint=models.UniqueConstraint(fields=('system', 'model'), name='modelprice_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='modelsetting',
-            constraint=models.UniqueConstraint(condition=models.Q(('purpose', 'embeddings')), fields=('identity',), name='model_settings_identity'),
-        ),
-        migrations.AddConstraint(
-            model_name='modelsetting',
-            constraint=models.UniqueConstraint(condition=models.Q(('is_default', True)), fields=('purpose',), name='model_settings_default'),
-        ),
-        migrations.AddField(
-            model_name='nearduplicate',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='near_duplicates', to='collections_app.collection'),
-        ),
-        migrations.AddIndex(
-            model_name='operation',
-            index=models.Index(fields=['kind', '-created_at', '-id'], name='operations_kind_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='operation',
-            index=models.Index(fields=['subject', '-created_at', '-id'], name='operations_subject_idx'),
-        ),
-        migrations.AddField(
-            model_name='operation',
-            name='source',
-            field=models.ForeignKey(blank=True, db_index=False, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='runs', to='collections_app.source'),
-        ),
-        migrations.AddIndex(
-            model_name='operation',
-            index=models.Index(fields=['source', '-created_at', '-id'], name='operations_source_idx'),
-        ),
-        migrations.AddConstraint(
-            model_name='operation',
-            constraint=models.UniqueConstraint(condition=models.Q(('finished_at__isnull', True)), fields=('source',), name='operations_one_sync'),
-        ),
-        migrations.AddField(
-            model_name='operationfile',
-            name='operation',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='files', to='collections_app.operation'),
-        ),
-        migrations.AddField(
-            model_name='pastindex',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='past_indexes', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='personalsetting',
-            name='user',
-            field=models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='+', to=settings.AUTH_USER_MODEL),
-        ),
-        migrations.AddField(
-            model_name='recognizedpagecheckpoint',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='rolegrant',
-            name='group',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='role_grants', to='auth.group'),
-        ),
-        migrations.AddField(
-            model_name='rolegrant',
-            name='user',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.CASCADE, related_name='role_grants', to=settings.AUTH_USER_MODEL),
-        ),
-        migrations.AddField(
-            model_name='statechange',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='state_changes', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='storedpage',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='trashedchunk',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='trasheddocument',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='trashed', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='trashedchunk',
-            name='trashed',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='chunks', to='collections_app.trasheddocument'),
-        ),
-        migrations.AddField(
-            model_name='upload',
-            name='collection',
-            field=models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.CASCADE, related_name='uploads', to='collections_app.collection'),
-        ),
-        migrations.AddField(
-            model_name='ingestjob',
-            name='upload',
-            field=models.ForeignKey(blank=True, null=True, on_delete=django.db.models.deletion.SET_NULL, related_name='jobs', to='collections_app.upload'),
-        ),
-        migrations.AddIndex(
-            model_name='fetchedsource',
-            index=models.Index(fields=['kind', 'address'], name='fetched_sources_address_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='chunkfindings',
-            index=models.Index(fields=['collection', '-risk_score', 'doc_id', 'chunk_index'], name='chunk_findings_risk'),
-        ),
-        migrations.AddConstraint(
-            model_name='chunkfindings',
-            constraint=models.UniqueConstraint(fields=('collection', 'doc_id', 'chunk_index'), name='chunk_findings_key'),
-        ),
-        migrations.AddIndex(
-            model_name='chunkoverlay',
-            index=models.Index(fields=['collection', 'doc_id', 'id'], name='chunk_overlays_document_idx'),
-        ),
-        migrations.AddConstraint(
-            model_name='chunkoverlay',
-            constraint=models.UniqueConstraint(condition=models.Q(('kind', 'add'), _negated=True), fields=('collection', 'doc_id', 'kind', 'anchor_hash', 'start_char'), name='chunk_overlays_one_per_chunk'),
-        ),
-        migrations.AddIndex(
-            model_name='source',
-            index=models.Index(condition=models.Q(('enabled', True)), fields=['next_at'], name='sources_due_idx'),
-        ),
-        migrations.AddConstraint(
-            model_name='source',
-            constraint=models.UniqueConstraint(fields=('collection', 'name'), name='sources_name'),
-        ),
-        migrations.AddConstraint(
-            model_name='sourcechange',
-            constraint=models.UniqueConstraint(fields=('run', 'doc_id'), name='source_changes_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='documentrevision',
-            constraint=models.UniqueConstraint(fields=('collection', 'doc_id', 'revision'), name='document_revisions_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='embeddedbatch',
-            constraint=models.UniqueConstraint(fields=('job', 'first'), name='embedded_batches_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='indexversion',
-            constraint=models.UniqueConstraint(fields=('collection', 'number'), name='index_versions_number'),
-        ),
-        migrations.AddConstraint(
-            model_name='indexversion',
-            constraint=models.UniqueConstraint(condition=models.Q(('state__in', ('building', 'ready'))), fields=('collection',), name='index_versions_one_next'),
-        ),
-        migrations.AddConstraint(
-            model_name='indexversiondocument',
-            constraint=models.UniqueConstraint(fields=('index_version', 'doc_id'), name='index_version_documents_key'),
-        ),
-        migrations.AddIndex(
-            model_name='ingestbatch',
-            index=models.Index(fields=['collection', '-created_at', '-id'], name='ingest_batches_newest_idx'),
-        ),
-        migrations.AddConstraint(
-            model_name='nearduplicate',
-            constraint=models.UniqueConstraint(fields=('collection', 'doc_id', 'chunk_index'), name='near_duplicates_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='operationfile',
-            constraint=models.UniqueConstraint(fields=('operation', 'position'), name='operation_files_position'),
-        ),
-        migrations.AddConstraint(
-            model_name='pastindex',
-            constraint=models.UniqueConstraint(fields=('collection', 'state_hash'), name='past_indexes_state'),
-        ),
-        migrations.AddConstraint(
-            model_name='personalsetting',
-            constraint=models.UniqueConstraint(fields=('user', 'key'), name='personal_settings_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='recognizedpagecheckpoint',
-            constraint=models.UniqueConstraint(fields=('collection', 'sha256', 'engine', 'page'), name='recognized_pages_key'),
-        ),
-        migrations.AddConstraint(
-            model_name='rolegrant',
-            constraint=models.CheckConstraint(condition=models.Q(('user__isnull', False), ('group__isnull', False), _connector='XOR'), name='role_grants_one_holder'),
-        ),
-        migrations.AddConstraint(
-            model_name='rolegrant',
-            constraint=models.UniqueConstraint(fields=('user', 'group', 'collection_id', 'role'), name='role_grants_once', nulls_distinct=False),
-        ),
-        migrations.AddIndex(
-            model_name='statechange',
-            index=models.Index(fields=['collection', 'made_at', 'id'], name='state_changes_time_idx'),
-        ),
-        migrations.AddConstraint(
-            model_name='storedpage',
-            constraint=models.UniqueConstraint(fields=('collection', 'doc_id', 'text_hash', 'page'), name='page_layouts_key'),
-        ),
-        migrations.AddIndex(
-            model_name='trasheddocument',
-            index=models.Index(fields=['collection', '-deleted_at', '-id'], name='trashed_documents_newest_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='trashedchunk',
-            index=models.Index(fields=['collection', 'doc_id'], name='trashed_chunks_document_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='upload',
-            index=models.Index(fields=['collection', 'doc_id'], name='uploads_document_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='ingestjob',
-            index=models.Index(fields=['collection', '-created_at', '-id'], name='ingest_jobs_newest_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='ingestjob',
-            index=models.Index(condition=models.Q(('state__in', ('queued', 'running'))), fields=['state', 'lease_until'], name='ingest_jobs_active_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='ingestjob',
-            index=models.Index(fields=['batch', 'state'], name='ingest_jobs_batch_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='ingestjob',
-            index=models.Index(fields=['collection', 'doc_id'], name='ingest_jobs_document_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='ingestjob',
-            index=models.Index(fields=['finished_at'], name='ingest_jobs_finished_idx'),
-        ),
-        migrations.AddIndex(
-            model_name='ingestjob',
-            index=models.Index(condition=models.Q(('state', 'quarantined')), fields=['collection'], name='ingest_jobs_quarantine_idx'),
-        ),
-        migrations.AddConstraint(
-            model_name='ingestjob',
-            constraint=models.UniqueConstraint(condition=models.Q(('kind', 'build_index'), ('state__in', ('queued', 'running'))), fields=('collection',), name='ingest_jobs_one_build'),
-        ),
-        migrations.AddConstraint(
-            model_name='ingestjob',
-            constraint=models.UniqueConstraint(condition=models.Q(('kind', 'measure'), ('state__in', ('queued', 'running'))), fields=('collection',), name='ingest_jobs_one_measurement'),
-        ),
-        migrations.AddConstraint(
-            model_name='ingestjob',
-            constraint=models.UniqueConstraint(condition=models.Q(('kind', 'index_version'), ('state__in', ('queued', 'running'))), fields=('collection',), name='ingest_jobs_one_index_version'),
         ),
     ]

@@ -111,6 +111,11 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'evaluation_runs',
                 'ordering': ['-created_at', '-id'],
+                'indexes': [
+                    models.Index(fields=['set_name', '-created_at'], name='evaluation_runs_of_set'),
+                    models.Index(fields=['collection_name', '-created_at'], name='evaluation_runs_of_coll'),
+                    models.Index(fields=['state', 'lease_until'], name='evaluation_runs_state'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -299,6 +304,13 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'evaluation_items',
                 'ordering': ['run', 'position'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('run', 'position'), name='evaluation_item_once'),
+                ],
+                'indexes': [
+                    models.Index(fields=['query_run'], name='evaluation_items_query_run'),
+                    django.contrib.postgres.indexes.GinIndex(fields=['modes'], name='evaluation_items_modes'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -322,6 +334,9 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'golden_sets',
                 'ordering': ['name', 'collection_name'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection_name', 'name'), name='golden_set_name_once'),
+                ],
             },
         ),
         migrations.AddField(
@@ -356,6 +371,9 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'board_cards',
                 'ordering': ['golden_set', 'mode', 'id'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('golden_set', 'question_text', 'mode'), name='board_card_once'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -373,6 +391,9 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'golden_set_versions',
                 'ordering': ['golden_set', '-version'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('golden_set', 'version'), name='golden_set_version_once'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -417,6 +438,12 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'review_tasks',
                 'ordering': ['-priority', 'created_at', 'id'],
+                'constraints': [
+                    models.UniqueConstraint(condition=models.Q(('item__isnull', False)), fields=('item',), name='review_task_of_item'),
+                ],
+                'indexes': [
+                    models.Index(fields=['state', '-priority', 'created_at'], name='review_tasks_queue'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -436,6 +463,9 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'reviews',
                 'ordering': ['-created_at', '-id'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('task', 'reviewer_name'), name='review_once'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -452,6 +482,9 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'evaluation_comparisons',
                 'ordering': ['base', 'id'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('base', 'other'), name='evaluation_comparison_once'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -544,60 +577,8 @@ class Migration(migrations.Migration):
                 'constraints': [models.UniqueConstraint(fields=('collection', 'digest'), name='gap_dismissals_key')],
             },
         ),
-        migrations.AddIndex(
-            model_name='evaluationitem',
-            index=models.Index(fields=['query_run'], name='evaluation_items_query_run'),
-        ),
-        migrations.AddIndex(
-            model_name='evaluationitem',
-            index=django.contrib.postgres.indexes.GinIndex(fields=['modes'], name='evaluation_items_modes'),
-        ),
-        migrations.AddConstraint(
-            model_name='evaluationitem',
-            constraint=models.UniqueConstraint(fields=('run', 'position'), name='evaluation_item_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='goldenset',
-            constraint=models.UniqueConstraint(fields=('collection_name', 'name'), name='golden_set_name_once'),
-        ),
         migrations.AddConstraint(
             model_name='goldenquestion',
             constraint=models.UniqueConstraint(fields=('golden_set', 'question'), name='golden_question_once'),
-        ),
-        migrations.AddIndex(
-            model_name='evaluationrun',
-            index=models.Index(fields=['set_name', '-created_at'], name='evaluation_runs_of_set'),
-        ),
-        migrations.AddIndex(
-            model_name='evaluationrun',
-            index=models.Index(fields=['collection_name', '-created_at'], name='evaluation_runs_of_coll'),
-        ),
-        migrations.AddIndex(
-            model_name='evaluationrun',
-            index=models.Index(fields=['state', 'lease_until'], name='evaluation_runs_state'),
-        ),
-        migrations.AddConstraint(
-            model_name='boardcard',
-            constraint=models.UniqueConstraint(fields=('golden_set', 'question_text', 'mode'), name='board_card_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='goldensetversion',
-            constraint=models.UniqueConstraint(fields=('golden_set', 'version'), name='golden_set_version_once'),
-        ),
-        migrations.AddIndex(
-            model_name='reviewtask',
-            index=models.Index(fields=['state', '-priority', 'created_at'], name='review_tasks_queue'),
-        ),
-        migrations.AddConstraint(
-            model_name='reviewtask',
-            constraint=models.UniqueConstraint(condition=models.Q(('item__isnull', False)), fields=('item',), name='review_task_of_item'),
-        ),
-        migrations.AddConstraint(
-            model_name='review',
-            constraint=models.UniqueConstraint(fields=('task', 'reviewer_name'), name='review_once'),
-        ),
-        migrations.AddConstraint(
-            model_name='runcomparison',
-            constraint=models.UniqueConstraint(fields=('base', 'other'), name='evaluation_comparison_once'),
         ),
     ]

@@ -61,6 +61,9 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'thread',
                 'db_table': 'chat_threads',
+                'indexes': [
+                    models.Index(fields=['user', '-updated_at', '-id'], name='chat_threads_newest'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -79,6 +82,9 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'message',
                 'db_table': 'chat_messages',
+                'constraints': [
+                    models.UniqueConstraint(fields=('thread', 'position'), name='chat_message_place'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -139,6 +145,14 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'query run',
                 'ordering': ['-created_at', '-id'],
+                'indexes': [
+                    models.Index(fields=['-created_at', '-id'], name='queryrun_newest'),
+                    models.Index(fields=['collection_name', '-created_at', '-id'], name='queryrun_collection_newest'),
+                    models.Index(fields=['trace_id'], name='queryrun_trace'),
+                    models.Index(fields=['environment', '-created_at', '-id'], name='queryrun_environment_newest'),
+                    models.Index(condition=models.Q(('conversation_id', ''), _negated=True), fields=['conversation_id', 'created_at', 'id'], name='queryrun_conversation'),
+                    models.Index(condition=models.Q(('degraded', []), _negated=True), fields=['-created_at', '-id'], name='queryrun_degraded_newest'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -156,6 +170,12 @@ class Migration(migrations.Migration):
             ],
             options={
                 'verbose_name': 'retrieved chunk',
+                'constraints': [
+                    models.UniqueConstraint(fields=('run', 'rank'), name='retrievedchunk_place'),
+                ],
+                'indexes': [
+                    models.Index(fields=['collection', 'doc_id', 'chunk_index', '-created_at'], include=('run', 'rank', 'cited', 'revision'), name='retrievedchunk_chunk'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -173,6 +193,10 @@ class Migration(migrations.Migration):
             ],
             options={
                 'ordering': ['collection', 'name'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('collection', 'name'), name='savedplan_name'),
+                    models.UniqueConstraint(condition=models.Q(('is_default', True)), fields=('collection',), name='savedplan_one_default'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -194,53 +218,5 @@ class Migration(migrations.Migration):
                 'ordering': ['collection'],
                 'constraints': [models.UniqueConstraint(fields=('collection',), name='calibration_one')],
             },
-        ),
-        migrations.AddIndex(
-            model_name='chatthread',
-            index=models.Index(fields=['user', '-updated_at', '-id'], name='chat_threads_newest'),
-        ),
-        migrations.AddConstraint(
-            model_name='chatmessage',
-            constraint=models.UniqueConstraint(fields=('thread', 'position'), name='chat_message_place'),
-        ),
-        migrations.AddIndex(
-            model_name='queryrun',
-            index=models.Index(fields=['-created_at', '-id'], name='queryrun_newest'),
-        ),
-        migrations.AddIndex(
-            model_name='queryrun',
-            index=models.Index(fields=['collection_name', '-created_at', '-id'], name='queryrun_collection_newest'),
-        ),
-        migrations.AddIndex(
-            model_name='queryrun',
-            index=models.Index(fields=['trace_id'], name='queryrun_trace'),
-        ),
-        migrations.AddIndex(
-            model_name='queryrun',
-            index=models.Index(fields=['environment', '-created_at', '-id'], name='queryrun_environment_newest'),
-        ),
-        migrations.AddIndex(
-            model_name='queryrun',
-            index=models.Index(condition=models.Q(('conversation_id', ''), _negated=True), fields=['conversation_id', 'created_at', 'id'], name='queryrun_conversation'),
-        ),
-        migrations.AddIndex(
-            model_name='queryrun',
-            index=models.Index(condition=models.Q(('degraded', []), _negated=True), fields=['-created_at', '-id'], name='queryrun_degraded_newest'),
-        ),
-        migrations.AddIndex(
-            model_name='retrievedchunk',
-            index=models.Index(fields=['collection', 'doc_id', 'chunk_index', '-created_at'], include=('run', 'rank', 'cited', 'revision'), name='retrievedchunk_chunk'),
-        ),
-        migrations.AddConstraint(
-            model_name='retrievedchunk',
-            constraint=models.UniqueConstraint(fields=('run', 'rank'), name='retrievedchunk_place'),
-        ),
-        migrations.AddConstraint(
-            model_name='savedplan',
-            constraint=models.UniqueConstraint(fields=('collection', 'name'), name='savedplan_name'),
-        ),
-        migrations.AddConstraint(
-            model_name='savedplan',
-            constraint=models.UniqueConstraint(condition=models.Q(('is_default', True)), fields=('collection',), name='savedplan_one_default'),
         ),
     ]

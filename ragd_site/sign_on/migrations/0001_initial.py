@@ -16,7 +16,14 @@ class Migration(migrations.Migration):
     """What single sign-on gave, and the table of Django's cache (as `createcachetable` makes it)."""
 
     initial = True
-    dependencies = [("auth", "0012_alter_user_first_name_max_length")]
+    dependencies = [
+        ("auth", "0012_alter_user_first_name_max_length"),
+        ("mfa", "0003_authenticator_type_uniq"),
+        ("socialaccount", "0006_alter_socialaccount_extra_data"),
+        ("usersessions", "0001_initial"),
+    ]
+    # each change of a table that refers to users reads all others that do: fewer before ours are there
+    run_before = [("collections_app", "0002_models")]
     operations = [
         migrations.CreateModel(
             name="SignOnGrant",
