@@ -315,8 +315,8 @@ class IngestJob(LeasedWork):
     def error_text(self) -> str:
         """The error, in another language than English the sentence of its kind."""
         kind = FAILURES.get(self.error_type, "")
-        translated = gettext(kind) if kind else ""
-        return translated if self.error and translated != kind else self.error
+        text = gettext(kind) if kind else ""
+        return text if self.error and text != kind else self.error
 
     @property
     def waits_for_endpoint(self) -> bool:

@@ -97,8 +97,8 @@ class AssistantForm(forms.Form):
         collections = field_of(self, "collections", forms.ModelMultipleChoiceField)
         collections.queryset, collections.choices = rows, [(row.pk, row.label) for row in rows]
         models = dict([("", gettext_lazy("Default")), *offered_models()])
-        if chosen := self.initial.get("llm_model"):
-            models.setdefault(chosen, chosen)
+        if current := self.initial.get("llm_model"):
+            models.setdefault(current, current)
         field_of(self, "llm_model", forms.ChoiceField).choices = list(models.items())
 
     def fields_of(self) -> AssistantFields:

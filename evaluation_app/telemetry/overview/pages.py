@@ -196,18 +196,18 @@ def _filters(request: PageRequest) -> list[Filter]:
 
 def _all_figures(figure_filter: FigureFilter, stage: str, by: str) -> dict[str, Any]:
     """A named period without spans before it begins with its first: the time before was not quiet, but without data."""
-    shown, stages = figure_filter, overview.stage_figures(figure_filter)
+    visible, stages = figure_filter, overview.stage_figures(figure_filter)
     before = figure_filter.previous()
     previous = overview.stage_figures(before)
     is_first = not any(each.spans for each in previous.values())
     if is_first and figure_filter.period.name:
-        shown, stages = overview.begin_with_data(figure_filter, stages)
-    parts, old_parts = overview.consumption(shown, by), [] if is_first else overview.consumption(before, by)
+        visible, stages = overview.begin_with_data(figure_filter, stages)
+    parts, old_parts = overview.consumption(visible, by), [] if is_first else overview.consumption(before, by)
     return {
-        **_figures(shown, stages, stage),
-        **_consumption_context(shown, parts, by),
-        "period": shown.period,
-        "is_shortened": shown is not figure_filter,
+        **_figures(visible, stages, stage),
+        **_consumption_context(visible, parts, by),
+        "period": visible.period,
+        "is_shortened": visible is not figure_filter,
         "previous": before.period,
         "changes": changes_since_previous(previous, old_parts, stages[PIPELINE_TYPE], parts),
     }

@@ -193,8 +193,8 @@ def messages_of(span: Span) -> list[Message]:
     """What a model was told and what it answered, in order; of a query its question and answer; [] for others."""
     attributes = span.attributes
     if span.type == PIPELINE_TYPE:
-        said = (("user", names.INPUT_VALUE, False), ("assistant", names.OUTPUT_VALUE, True))
-        texts = [(role, str(attributes.get(name) or ""), is_output) for role, name, is_output in said]
+        sides = (("user", names.INPUT_VALUE, False), ("assistant", names.OUTPUT_VALUE, True))
+        texts = [(role, str(attributes.get(name) or ""), is_output) for role, name, is_output in sides]
         return [Message(role, text, is_output, is_kept(text)) for role, text, is_output in texts if text]
     details = [Message("system", _said(part)) for part in _json_list(attributes.get(names.SYSTEM_INSTRUCTIONS))]
     details += _structured(attributes.get(names.INPUT_MESSAGES), is_output=False)
