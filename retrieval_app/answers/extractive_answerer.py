@@ -57,9 +57,12 @@ EVIDENCE_MIN = float(MODEL["certainty"]["least"])
 
 STOP_WORDS = frozenset[str](MODEL["stop"]["en"].split())  # of `stems`
 LETTER = regex.compile(r"[\p{L}\p{M}]")
-LEAD = re.compile(r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)])\s+)*")  # of quotes and list items; matches always
+LEAD = re.compile(
+    r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)]|(?:[QAFPR]|Question|Answer|Frage|Antwort)\s?[0-9]{0,3}:)\s+)*"
+)  # of quotes, list items, questions and their answers; matches always
 CODE = re.compile(r"^ {0,3}(```|~~~).*(?:\n.*)*?(?:\n {0,3}\1[ \t]*$|\Z)", re.MULTILINE)
 BOLD = re.compile(r"\W*\*\*[^*\n]+\*\*(?:\s*\([^()\n]*\))?\W*")
+SHORT = re.compile(rf"[^\W\d_][^\n]{{0,{STATEMENT_CHARS - 2}}}[.!]\s*")  # "No.", of which the next sentence is a part
 ITEM = re.compile(r"\n+[ \t]*(?:[-*+\u2022]|[0-9]{1,3}[.)])\s.*(?:\n[ \t]+\S.*)*")
 LISTED = re.compile(
     r"^[ \t]*(?:(?P<mark>[-*+\u2022]|[0-9]{1,3}[.)])[ \t]+|(?=\*\*))(?P<item>\S.*(?:\n[ \t]+\S.*)*)", re.MULTILINE
@@ -68,6 +71,7 @@ NAME = re.compile(r"(?:\*\*[^*\n]+\*\*|`[^`\n]+`)(?:\s*\([^()\n]*\))?")  # of an
 MARKS = "|-*+\u2022.)0123456789 \t\n"  # before a row or an item
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
+QUESTIONS = ("?", "\uff1f", "\u061f")
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
@@ -200,6 +204,9 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             if lead := LEAD.match(source.content, start, end):
                 start = lead.end()
             text = source.content[start:end].rstrip()
+            if text.endswith(QUESTIONS) and is_line(source.content, start, end):
+                heading, opens = text, True
+                continue
             if above := HEADINGS.match(text):
                 heading, opens = above[0].strip().rpartition("\n")[2].strip("# "), True
                 start, text = start + above.end(), text[above.end() :]
@@ -218,6 +225,12 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
     return sentences
 
 
+def is_line(content: str, start: int, end: int) -> bool:
+    """Whether nothing else stands in the lines of content[start:end], a mark of a list or a label aside."""
+    before = content[content.rfind("\n", 0, start) + 1 : start]
+    return bool(LEAD.fullmatch(before)) and not content[end:].partition("\n")[0].strip()
+
+
 def heading_of(source: Candidate) -> str:
     """The heading above a passage."""
     return source.context.partition("\n")[0].rpartition(" > ")[2]
@@ -231,7 +244,9 @@ def _units(content: str) -> list[tuple[int, int]]:
     for block in [*CODE.finditer(content), None]:
         for start, end in split_sentences(content[begin : block.start() if block else None]):
             before = content[spans[-1][0] : begin + start] if spans and spans[-1][0] >= begin else "\n"
-            is_open = not before.endswith("\n") and (before.count("`") % 2 or BOLD.fullmatch(before))
+            is_open = not before.endswith("\n") and (
+                before.count("`") % 2 or BOLD.fullmatch(before) or SHORT.fullmatch(before, LEAD.match(before).end())  # type: ignore[union-attr]
+            )
             first = spans.pop()[0] if is_open else begin + start
             spans.append((first, begin + end))
         if block:
@@ -328,7 +343,7 @@ def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Seq
     """All rows or items of the first table or list that is named as what is asked for, by the heading above it, its
     first column or the line before it; where they are long their names alone. [] where the best sentence gives all of
     it, where a number is asked for and the sources may not hold the whole list, and where it is too long to quote."""
-    asks = weighing.question.asks
+    asks = weighing.question.asks or ("steps" if weighing.question.kind == "way" else "")
     if not asks or not sentences or weighing.gives_all(int(np.argmax(weighing.scores()))):
         return []
     for items in sorted([*_tables(sentences, sources), *_lists(sources)], key=lambda items: items[0].source):
@@ -337,6 +352,12 @@ def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Seq
         before = [line for line in above.splitlines() if line.strip(MARKS) and line[0] != "|"][-1:]
         lead = (first.heading, *(first.columns or ())[:1], *(line for line in before if line.endswith((":", "："))))
         is_named = weighing.is_named("\n".join(lead), f"{source.context}\n{above}")
+        if asks == "steps":
+            path = path_above(above)
+            is_named = first.mark[:1].isdigit() and weighing.is_named(path, f"{source.context}\n{path}")
+            items = items if sum(len(item.text) for item in items) <= BLOCK_CHARS else []
+        if is_named and asks == "steps":
+            return items
         if is_named and (asks == "list" or _is_whole(items, sources)):
             names = [name for name in map(_name_of, items) if name]
             if sum(count_words(item.text) for item in items) <= WORDS_QUOTED:
@@ -345,6 +366,16 @@ def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Seq
                 return names
             return items if sum(len(item.text) for item in items) <= BLOCK_CHARS else []
     return []
+
+
+def path_above(content: str) -> str:
+    """The headings that a text at the end of it stands below, a line each."""
+    path: dict[int, str] = {}
+    for line in content.splitlines():
+        if line.startswith("#"):
+            level = len(line) - len(line.lstrip("#"))
+            path = {each: text for each, text in path.items() if each < level} | {level: line.strip("# ")}
+    return "\n".join(path.values())
 
 
 def _tables(sentences: Sequence[Sentence], sources: Sequence[Candidate]) -> list[list[Sentence]]:
@@ -369,7 +400,8 @@ def _lists(sources: Sequence[Candidate]) -> list[list[Sentence]]:
             heading = above[-1].strip("# ") if above else heading_of(source)
             if end < 0 or source.content[end : item.start()].strip() or bool(mark) != bool(last):
                 lists.append([])
-            lists[-1].append(Sentence(number, start, item.end(), item["item"], heading, mark="- "))
+            shown = f"{mark} " if mark[:1].isdigit() else "- "
+            lists[-1].append(Sentence(number, start, item.end(), item["item"], heading, mark=shown))
             end, last = item.end(), mark
     return [items for items in lists if items[1:]]
 

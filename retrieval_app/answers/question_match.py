@@ -95,7 +95,8 @@ _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
 class Question:
     """words: its content words, folded, each once, in order. kind: one of _KINDS, "definition" or "".
     names: its capitalized words but the first, and its numbers. either: the words of which one is enough, as in
-    "Is it open or closed?". asks: "list" for all there are, "count" for how many, or ""."""
+    "Is it open or closed?". asks: "list" for all there are, "count" for how many, or "". focus: of its words, that
+    which the answer is one of: acid in "What acid cleans it?"; "" without one."""
 
     text: str
     language: str
@@ -104,6 +105,7 @@ class Question:
     names: tuple[str, ...]
     either: frozenset[str] = frozenset()
     asks: str = ""
+    focus: str = ""
 
     def count(self, number: int) -> str:
         """The words for how many things a list has, where the question asks for that; else ""."""
@@ -123,7 +125,11 @@ def read_question(text: str, likely: str = "", topic: str = "") -> Question:
     names = (*_names(text, ""), *_NUMBER.findall(text))
     words = tuple(dict.fromkeys(content_words(text, language)))
     either = _read_either(asked, language)
-    return Question(text, language, words, kind, names, either, _first(("list", "count"), language, asked))
+    expression = _expression("focus", language)
+    found = expression.search(asked) if expression else None
+    focus = next(iter(content_words(asked[found.end() :].split()[0], language)), "") if found else ""
+    asks = _first(("list", "count"), language, asked)
+    return Question(text, language, words, kind, names, either, asks, focus)
 
 
 def _read_either(asked: str, language: str) -> frozenset[str]:
@@ -202,12 +208,20 @@ def are_contrasted(text: str, things: Sequence[Question]) -> bool:
     )
 
 
+_MEASURES = {
+    language: {_stem(fold(word)): frozenset(map(_stem, fold(nouns).split())) for word, nouns in each.items()}
+    for language, each in MODEL["measures"].items()
+}
+
+
 class Matcher:
     """Which of a question's words a text holds: 1.0, or FORM_SHARE for another form that begins alike."""
 
-    def __init__(self, words: Sequence[str], either: frozenset[str] = frozenset()) -> None:
-        """either: of these words one stands for all."""
+    def __init__(self, words: Sequence[str], either: frozenset[str] = frozenset(), language: str = "") -> None:
+        """either: of these words one stands for all. language: whose nouns stand for measures, "weight" for "heavy"."""
         self.places = {word: place for place, word in enumerate(words)}
+        same = _MEASURES.get(language, {})
+        self.nouns = {noun: place for word, place in self.places.items() for noun in same.get(word, ())}
         self.either = [self.places[word] for word in sorted(either)]
         self.beginnings: dict[str, list[int]] = {}
         for word, place in self.places.items():
@@ -222,6 +236,8 @@ class Matcher:
             place = self.places.get(word)
             if place is not None:
                 row[place] = 1.0
+            if (place := self.nouns.get(word)) is not None:
+                row[place] = max(row[place], FORM_SHARE)
             for length in self.lengths:
                 for other in self.beginnings.get(word[:length], ()):
                     row[other] = max(row[other], FORM_SHARE)
@@ -269,8 +285,9 @@ class Weighing:
     def __init__(self, question: Question, sources: Sequence[Candidate], places: Sequence[Sentence]) -> None:
         self.question, self.sources, self.places = question, sources, places
         self.tokens: dict[int, np.ndarray] = {}
-        self._matcher = matcher = Matcher(question.words, question.either)
         language = question.language
+        asks = language if question.kind == "number" else ""
+        self._matcher = matcher = Matcher(question.words, question.either, asks)
         own = [content_words(place.said, language) for place in places]
         self._held = _stack([matcher.match(words) for words in own], len(question.words))
         texts = [content_words(source.text, language) for source in sources]
@@ -321,8 +338,22 @@ class Weighing:
         scores: np.ndarray = self.order @ np.array(MODEL["order"][self.kind])
         unread = [bool(self.tokens) and index not in self.tokens for index in range(len(self.places))]
         scores -= OTHER_KEY * (self._of_other_keys() + np.array(unread, dtype=float))
-        scores -= NEITHER * self._name_neither()
+        scores -= NEITHER * (self._name_neither() + self._only_ask() + self._miss_focus())
         return scores
+
+    def _only_ask(self) -> np.ndarray:
+        return np.array([place.text.endswith(("?", "？", "؟")) for place in self.places], float)
+
+    def _miss_focus(self) -> np.ndarray:
+        """Of "What acid cleans it?" the sentences without acid, where one with it stands in a passage that holds every
+        word of the question."""
+        place = self._matcher.places.get(self.question.focus)
+        if place is None:
+            return np.zeros(len(self.places))
+        whole = (self._passages > 0).all(axis=1)[[each.source for each in self.places]]
+        has = self._held[:, place] > 0
+        lacking: np.ndarray = (has & whole).any() * ~has
+        return lacking.astype(float)
 
     def _name_neither(self) -> np.ndarray:
         """Which sentences name neither of two things that are asked about, nor point back to one that does, if any
@@ -352,7 +383,9 @@ class Weighing:
             return 0.0
         model = MODEL["certainty"][self.kind]
         value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
-        return max(value, VALUE_CERTAINTY) if self._gives_value(int(np.argmax(self.scores()))) else value
+        best = int(np.argmax(self.scores()))
+        is_certain = self._gives_value(best) or self._is_keyed_row(best)
+        return max(value, VALUE_CERTAINTY) if is_certain else value
 
     def names_all(self, text: str) -> bool:
         """Whether it holds every word of the question."""
@@ -368,6 +401,13 @@ class Weighing:
         """Whether the lead of a list holds the first word of the question, and that or the text above the others."""
         above, around = (self._matcher.match(content_words(each, self.question.language)) > 0 for each in (lead, text))
         return bool(above[:1].all() and len(above) and (above | around).all())
+
+    def _is_keyed_row(self, index: int) -> bool:
+        """Whether it is a row with all keys and numbers of the question, and its passage has the other words."""
+        keys = [place for place, word in enumerate(self.question.words) if any(map(str.isnumeric, word))]
+        place = self.places[index]
+        has_all = bool((self._passages[place.source] > 0).all() and (self._held[index, keys] > 0).all())
+        return place.is_row and bool(keys) and has_all
 
     def _gives_value(self, index: int) -> bool:
         """Whether a sentence says only words of the question, two at least, and a number or key that is new."""

@@ -190,8 +190,33 @@ TOR = "Am Sonntag ist der Park schön. Das Tor bleibt am Abend geschlossen. Das 
 DOCK = (
     "The pump has a red case. The pump is cleaned with cold water. The pump is cleaned every Monday. It stands there."
 )
+FAQ = "# Help\n\nQ: Do you send to Norway?\nA: No. We only send within the Union.\n\nQ: Who pays?\nA: The house pays."
+BOILER = """# Boiler
+
+| property | value |
+|---|---|
+| Weight | 38 kg |
+| Height | 70 cm |
+
+## Codes
+
+| code | action |
+|---|---|
+| E04 | Refill to 1.5 bar |
+| E12 | Call the service |
+
+## Descaling the boiler
+
+The boiler is descaled once a year. Use citric acid. Never use vinegar, which attacks the seals.
+
+### Steps
+
+1. Close the valve.
+2. Rinse twice.
+"""
 WEIR = "A lock is a chamber. A lock and a dam are old. A dam holds water back; a lock lifts ships. A dam is a wall."
 WEHR = "Eine Schleuse ist eine Kammer. Ein Wehr staut das Wasser, eine Schleuse hebt die Schiffe."
+KESSEL = "Der Kessel ist rot und steht im Keller. Das Gewicht beträgt 38 kg. Der Kessel ist 12 Jahre im Betrieb."
 PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pumpe wird jeden Montag gereinigt."
 
 
@@ -215,12 +240,19 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("Is the pump cleaned? How often?", DOCK, "", ["The pump is cleaned every Monday."]),
         ("Wird die Pumpe gereinigt? Wie oft?", PUMPE, "", ["Die Pumpe wird jeden Montag gereinigt."]),
         ("Yes or no: has the pump a red case?", DOCK, "", ["The pump has a red case."]),
+        ("Do you send to Norway?", FAQ, "No. We only", ["No. We only send within the Union."]),
+        ("Who pays?", FAQ, "The house pays.", ["The house pays."]),
+        ("How heavy is the boiler?", BOILER, "", ["Weight | 38 kg"]),
+        ("Wie schwer ist der Kessel?", KESSEL, "", ["Das Gewicht beträgt 38 kg."]),
+        ("What should I do at E12?", BOILER, "", ["E12 | Call the service"]),
+        ("What acid is used to descale the boiler?", BOILER, "", ["Use citric acid."]),
+        ("How do I descale the boiler?", BOILER, "1. Close the valve.", ["Close the valve.", "Rinse twice."]),
         ("What is the difference between a lock and a dam?", WEIR, "", ["A dam holds water back; a lock lifts ships."]),
         ("Was ist der Unterschied zwischen einem Wehr und einer Schleuse?", WEHR, "", [WEHR.partition(". ")[2]]),
     ],
 )
 def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headline: str, quotes: list[str]) -> None:
-    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR) else "en"
+    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR, KESSEL) else "en"
     checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language=language)]).checked
     assert [each.quote for each in checked.citations][: len(quotes)] == quotes
     assert checked.answer.startswith(headline)
