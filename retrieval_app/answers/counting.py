@@ -132,6 +132,13 @@ class Resolver:
         self.reading = self._read()
 
     @property
+    def asks_for_a_cell(self) -> bool:
+        """Whether what is to be counted is the name of one row, which says how many: "How many workers are there?"."""
+        names = [key_of(row.cells[0][0]).strip("`*") for row in self.table.rows if row.cells and row.cells[0]]
+        is_number = self.question.asks == "count" and not self.table.is_documents
+        return is_number and len(set(names)) == len(names) and key_of(self.question.tokens[0].text) in names
+
+    @property
     def is_about(self) -> bool:
         return self.reading.score > 0
 
@@ -426,7 +433,7 @@ def _resolve(question: CountQuestion, plan: RetrievePlan, store: Store) -> list[
         return [resolver.resolve()] if asks_more else None
     tables = read_tables(plan, store)
     resolvers = [Resolver(question, table) for table in merge([table for table in tables if table.rows])]
-    about = [resolver for resolver in resolvers if resolver.is_about]
+    about = [resolver for resolver in resolvers if resolver.is_about and not resolver.asks_for_a_cell]
     if not about:
         return None
     matches, reasons = [], []

@@ -8,10 +8,10 @@ answer.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -71,6 +71,7 @@ NAME = re.compile(r"(?:\*\*[^*\n]+\*\*|`[^`\n]+`)(?:\s*\([^()\n]*\))?")  # of an
 MARKS = "|-*+\u2022.)0123456789 \t\n"  # before a row or an item
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
+KEYED = re.compile(r"^[ \t]*[^\W\d_][^\n:|.!?]{0,40}:[ \t]+(?=\S)", re.MULTILINE)  # "Weight: 38 kg"
 QUESTIONS = ("?", "\uff1f", "\u061f")
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
@@ -216,9 +217,11 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             written = is_written(source.attributes)  # then it stands nowhere else
             first = start if written else source.start + start
             index = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
-            if index in known or not (row or _is_quotable(text)):
+            keyed = KEYED.match(text)
+            if index in known or not (row or keyed or _is_quotable(text)):
                 continue
             known.add(index)
+            heading = heading or (text if keyed else "")  # the first line of a sheet says what it is about
             columns = tuple(_cells(header)) if row else None
             sentences.append(Sentence(number, start, start + len(text), text, heading, opens, row, columns))
             opens = False
@@ -242,7 +245,7 @@ def _units(content: str) -> list[tuple[int, int]]:
     spans: list[tuple[int, int]] = []
     begin = 0
     for block in [*CODE.finditer(content), None]:
-        for start, end in split_sentences(content[begin : block.start() if block else None]):
+        for start, end in _lines_of_keys(content[begin : block.start() if block else None]):
             before = content[spans[-1][0] : begin + start] if spans and spans[-1][0] >= begin else "\n"
             is_open = not before.endswith("\n") and (
                 before.count("`") % 2 or BOLD.fullmatch(before) or SHORT.fullmatch(before, LEAD.match(before).end())  # type: ignore[union-attr]
@@ -253,6 +256,14 @@ def _units(content: str) -> list[tuple[int, int]]:
             spans.append(block.span())
             begin = block.end()
     return spans
+
+
+def _lines_of_keys(content: str) -> Iterator[tuple[int, int]]:
+    """Spans of sentences, where lines of keys and values follow each other each of them one."""
+    for start, end in split_sentences(content):
+        starts = [found.start() for found in KEYED.finditer(content, start, end)]
+        cuts = [start, *(each for each in starts if each > start), end] if len(starts) > 1 else [start, end]
+        yield from pairwise(cuts)
 
 
 class RowReader:

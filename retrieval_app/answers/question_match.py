@@ -350,9 +350,9 @@ class Weighing:
         place = self._matcher.places.get(self.question.focus)
         if place is None:
             return np.zeros(len(self.places))
-        whole = (self._passages > 0).all(axis=1)[[each.source for each in self.places]]
+        whole: np.ndarray = np.all(self._passages > 0, axis=1)
         has = self._held[:, place] > 0
-        lacking: np.ndarray = (has & whole).any() * ~has
+        lacking: np.ndarray = (has & whole[[each.source for each in self.places]]).any() * ~has
         return lacking.astype(float)
 
     def _name_neither(self) -> np.ndarray:

@@ -254,6 +254,14 @@ def test_a_header_that_names_no_columns_is_declined(header: str) -> None:
     assert result is not None and result.declined
 
 
+@pytest.mark.parametrize(
+    ("question", "rows"), [("How many workers are there?", None), ("How many rows have default 4?", 1)]
+)
+def test_the_name_of_a_row_is_no_thing_to_count(question: str, rows: int | None) -> None:
+    result = count_in("| setting | default |\n| --- | --- |\n| `workers` | 4 |\n| retries | 3 |\n", question)
+    assert (result and len(result.rows)) == rows
+
+
 def test_a_row_that_sums_up_does_not_stand_in_the_way_of_others() -> None:
     text = "| Region | Product | Units |\n| --- | --- | --- |\n| EU | Hub | 7 |\n| US | Hub | 3 |\n| Total |  | 10 |\n"
     result = count_in(text, "How many rows have Region EU?")

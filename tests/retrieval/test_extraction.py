@@ -216,6 +216,7 @@ The boiler is descaled once a year. Use citric acid. Never use vinegar, which at
 """
 WEIR = "A lock is a chamber. A lock and a dam are old. A dam holds water back; a lock lifts ships. A dam is a wall."
 WEHR = "Eine Schleuse ist eine Kammer. Ein Wehr staut das Wasser, eine Schleuse hebt die Schiffe."
+SHEET = "Product: Solar 5\nMaker: Helion\nCharging time: 4 hours by day\nPrice: 49 EUR\nWarranty: 24 months"
 KESSEL = "Der Kessel ist rot und steht im Keller. Das Gewicht beträgt 38 kg. Der Kessel ist 12 Jahre im Betrieb."
 PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pumpe wird jeden Montag gereinigt."
 
@@ -247,6 +248,8 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("What should I do at E12?", BOILER, "", ["E12 | Call the service"]),
         ("What acid is used to descale the boiler?", BOILER, "", ["Use citric acid."]),
         ("How do I descale the boiler?", BOILER, "1. Close the valve.", ["Close the valve.", "Rinse twice."]),
+        ("What does the Solar 5 cost?", SHEET, "Price: 49 EUR", ["Price: 49 EUR"]),
+        ("How long does charging take?", SHEET, "Charging", ["Charging time: 4 hours by day"]),
         ("What is the difference between a lock and a dam?", WEIR, "", ["A dam holds water back; a lock lifts ships."]),
         ("Was ist der Unterschied zwischen einem Wehr und einer Schleuse?", WEHR, "", [WEHR.partition(". ")[2]]),
     ],
