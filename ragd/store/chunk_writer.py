@@ -424,10 +424,10 @@ def lexical_weights(words: Words, mean: float) -> list[bytes]:
     starts = np.flatnonzero((np.diff(rows, prepend=-1) != 0) | (np.diff(terms, prepend=-1) != 0))
     rows, terms = rows[starts], terms[starts]
     if words.learned is None:
-        tf = np.add.reduceat(counts, starts).astype(np.float64) if len(starts) else np.empty(0)
+        tf = np.add.reduceat(counts, starts).astype(np.float64)
         weights = (tf * 2.2 / (tf + 1.2 * (0.25 + 0.75 * totals[rows] / mean))).astype(">f4")
     else:
-        summed = np.add.reduceat(words.learned[order], starts) if len(starts) else np.empty(0)
+        summed = np.add.reduceat(words.learned[order], starts)
         weights = np.minimum(summed * LEARNED_SCALE, LEARNED_MAX).astype(">f4")
     positions = (terms - 1).astype(">i4")
     edges = np.searchsorted(rows, np.arange(len(words.sizes) + 1)).tolist()

@@ -53,7 +53,7 @@ def test_rare_words_weigh_more_and_common_ones_never_nothing(chunks: int, total:
 
 
 def test_a_chunk_of_mean_length() -> None:
-    (weights,) = weights_of([[(9, 2), (4, 1)]], 3.0)
+    (weights,) = weights_of([[(9, 2), (7, 0), (4, 1)]], 3.0)
     assert weights == {3: pytest.approx(2.2 / 2.2), 8: pytest.approx(4.4 / 3.2)}
 
 

@@ -24,6 +24,13 @@ BY_LINES = [
     ["| a | b |", "| 1. | 2 |"],
     ["## Heading", "Text."],
 ]
+IN_BRACKETS = [
+    ["「行く。」と言った。", "次。"],
+    ["（一。二）三\n四。"],
+    ["（甲）乙（一。", "二"],
+    ["（一。", "二\n三）"],
+    ["（一。", "二" * 301 + "）"],
+]
 
 
 def cut(text: str) -> list[str]:
@@ -31,7 +38,7 @@ def cut(text: str) -> list[str]:
 
 
 # list items and rows of tables need no blank line
-JOINED = {" ": CASES["spaced"], "": CASES["unspaced"], "\n\n": BY_LINES, "\n": BY_LINES[1:4]}
+JOINED = {" ": CASES["spaced"], "": CASES["unspaced"] + IN_BRACKETS, "\n\n": BY_LINES, "\n": BY_LINES[1:4]}
 
 
 @pytest.mark.parametrize(("between", "sentences"), [(key, case) for key, cases in JOINED.items() for case in cases])
