@@ -154,16 +154,16 @@ DAY = re.compile(r"\d{4}-\d{2}-\d{2}(?!\d)")
 
 
 class DocumentQuerySet(QuerySet["Document"]):
-    def stated_dates(self, collection_id: int, doc_ids: Iterable[str]) -> dict[str, str]:
+    def dates_of(self, collection_id: int, doc_ids: Iterable[str]) -> dict[str, str]:
         """doc_id -> YYYY-MM-DD of those that have one: what people say ("date" of their metadata), else when the file
         says that it was changed or made."""
         rows = self.filter(collection_id=collection_id, doc_id__in=list(doc_ids)).values_list(
             "doc_id", "metadata__date", "file_metadata__modified_at", "file_metadata__created_at"
         )
-        found = (
+        days = (
             (doc_id, next((day for each in dates if (day := DAY.match(str(each)))), None)) for doc_id, *dates in rows
         )
-        return {doc_id: day[0] for doc_id, day in found if day}
+        return {doc_id: day[0] for doc_id, day in days if day}
 
     def listed(self) -> DocumentQuerySet:
         """Without the text and the maps over it: what a list needs."""

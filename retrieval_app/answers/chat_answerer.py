@@ -48,11 +48,11 @@ REPAIR = _PROMPTS["repair"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model wrote, checked. unsupported: its sentences that no source they cite supports; declined: it says that
+    """What a model wrote, checked. unsupported: its sentences that no source they cite supports; refuses: it says that
     the sources do not answer."""
 
     checked: CheckedAnswer
-    declined: bool
+    refuses: bool
     removed: tuple[RemovedAddress, ...]
     unsupported: tuple[str, ...]
 
@@ -62,13 +62,13 @@ class Reply:
         linked, removed = filter_links(said, known)
         checked = check_citations(linked, sources)
         cited = [sources[citation.marker - 1].content for citation in checked.citations]
-        declined = uses_code_word or declines(checked.answer, cited)
-        return cls(checked, declined, tuple(removed), () if declined else find_unsupported(checked, sources))
+        refuses = uses_code_word or declines(checked.answer, cited)
+        return cls(checked, refuses, tuple(removed), () if refuses else find_unsupported(checked, sources))
 
     def is_better(self, other: Reply) -> bool:
         """Whether it says something, and less of it without support; or declines where the other one states nothing
         that has support."""
-        if self.declined:
+        if self.refuses:
             return len(other.unsupported) == len(other.checked.sentences)
         return len(self.unsupported) < len(other.unsupported) and bool(self.checked.citations)
 
@@ -146,7 +146,7 @@ class ChatAnswerer:
             reply, usage = self._repair(reply, usage, messages, candidates, known, listener)
         return Draft(
             reply.checked,
-            reply.declined,
+            reply.refuses,
             usage,
             len(candidates),
             first_token_ms=answer.first_token_ms,
@@ -182,9 +182,9 @@ class ChatAnswerer:
     ) -> tuple[Reply, TokenUsage]:
         """One more call with the sentences that have no support, and what both took. The first reply stays where the
         second is no better or fails."""
-        listed = "\n".join(f"- {sentence}" for sentence in reply.unsupported)
-        asked = REPAIR.format(sentences=listed, code_word=CODE_WORD)
-        turns = [{"role": "assistant", "content": reply.checked.answer}, {"role": "user", "content": asked}]
+        lines = "\n".join(f"- {sentence}" for sentence in reply.unsupported)
+        order = REPAIR.format(sentences=lines, code_word=CODE_WORD)
+        turns = [{"role": "assistant", "content": reply.checked.answer}, {"role": "user", "content": order}]
         try:
             answer = self._call([*messages, *turns], None, None)
         except ModelError:
@@ -318,8 +318,8 @@ def find_unsupported(checked: CheckedAnswer, sources: Sequence[Candidate]) -> tu
     texts = {number: source.content for number, source in enumerate(sources, 1)}
     marks = mark_support(checked.answer, [sentence.as_dict() for sentence in checked.sentences], texts)
     weak = {mark.end for mark in marks if mark.support == "unsupported"}
-    cited = " ".join(texts[citation.marker] for citation in checked.citations)
-    is_comparable = detect_language(checked.answer) == detect_language(cited)
+    language = detect_language(" ".join(texts[citation.marker] for citation in checked.citations))
+    is_comparable = detect_language(checked.answer) == language
     return tuple(
         sentence.text
         for sentence in checked.sentences

@@ -126,8 +126,8 @@ def read_question(text: str, likely: str = "", topic: str = "") -> Question:
     words = tuple(dict.fromkeys(content_words(text, language)))
     either = _read_either(asked, language)
     expression = _expression("focus", language)
-    found = expression.search(asked) if expression else None
-    focus = next(iter(content_words(asked[found.end() :].split()[0], language)), "") if found else ""
+    before = expression.search(asked) if expression else None
+    focus = next(iter(content_words(asked[before.end() :].split()[0], language)), "") if before else ""
     asks = _first(("list", "count"), language, asked)
     return Question(text, language, words, kind, names, either, asks, focus)
 

@@ -254,7 +254,7 @@ def ask(request: QueryRequest, *, listener: RunListener | None = None, retrieve:
         if isinstance(answerer, ChatAnswerer):
             own = {item.doc_id for item in retrieval.candidates if not item.collection}
             answerer.own_hosts = fetched_hosts(collection.pk, own)
-            answerer.dates = {} if is_past else Document.objects.stated_dates(collection.pk, own)
+            answerer.dates = {} if is_past else Document.objects.dates_of(collection.pk, own)
         if listener:
             listener.retrieved(run)
         if isinstance(answerer, ExtractiveAnswerer):
