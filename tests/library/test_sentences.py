@@ -59,9 +59,7 @@ def test_spans_are_ordered_trimmed_and_cover_everything(text: str) -> None:
     assert not text[at:].strip()
 
 
-@pytest.mark.parametrize(
-    "sentences", [["1. Introduction"], ["It is\nX 1.", "Next one."], ["Part 1.", "Next."]], ids=lambda case: case[0]
-)
+@pytest.mark.parametrize("sentences", [["1. Introduction"], ["It is\nX 1.", "Next one."], ["Part 1.", "Next."]])
 def test_a_number_at_the_beginning_of_its_line_ends_nothing(sentences: list[str]) -> None:
     assert cut("\n" + " ".join(sentences)) == sentences
 
