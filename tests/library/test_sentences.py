@@ -35,7 +35,8 @@ def cut(text: str) -> list[str]:
 
 
 # list items and rows of tables need no blank line
-JOINED = {" ": CASES["spaced"], "": CASES["unspaced"] + IN_BRACKETS, "\n\n": BY_LINES, "\n": BY_LINES[1:4]}
+CLAUSES = [["ก" * 25, "ข" * 15], ["ก" * 10 + " " + "ข" * 15], ["It is by A. I. Smith."]]
+JOINED = {" ": CASES["spaced"] + CLAUSES, "": CASES["unspaced"] + IN_BRACKETS, "\n\n": BY_LINES, "\n": BY_LINES[1:4]}
 
 
 @pytest.mark.parametrize(("between", "sentences"), [(key, case) for key, cases in JOINED.items() for case in cases])
