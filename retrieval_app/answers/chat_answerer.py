@@ -48,29 +48,29 @@ REPAIR = _PROMPTS["repair"]
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model wrote, checked. unsupported: its sentences that no source they cite supports; refuses: it says that
+    """What a model wrote, checked. weak: its sentences that no source they cite supports; refuses: it says that
     the sources do not answer."""
 
-    checked: CheckedAnswer
+    answer: CheckedAnswer
     refuses: bool
-    removed: tuple[RemovedAddress, ...]
-    unsupported: tuple[str, ...]
+    foreign: tuple[RemovedAddress, ...]
+    weak: tuple[str, ...]
 
     @classmethod
-    def read(cls, text: str, sources: Sequence[Candidate], known: KnownAddresses) -> Reply:
+    def read(cls, text: str, sources: Sequence[Candidate], addresses: KnownAddresses) -> Reply:
         said, uses_code_word = take_code_word(text)
-        linked, removed = filter_links(said, known)
-        checked = check_citations(linked, sources)
-        cited = [sources[citation.marker - 1].content for citation in checked.citations]
-        refuses = uses_code_word or declines(checked.answer, cited)
-        return cls(checked, refuses, tuple(removed), () if refuses else find_unsupported(checked, sources))
+        text, foreign = filter_links(said, addresses)
+        answer = check_citations(text, sources)
+        contents = [sources[citation.marker - 1].content for citation in answer.citations]
+        refuses = uses_code_word or declines(answer.answer, contents)
+        return cls(answer, refuses, tuple(foreign), () if refuses else find_weak(answer, sources))
 
     def is_better(self, other: Reply) -> bool:
         """Whether it says something, and less of it without support; or declines where the other one states nothing
         that has support."""
         if self.refuses:
-            return len(other.unsupported) == len(other.checked.sentences)
-        return len(self.unsupported) < len(other.unsupported) and bool(self.checked.citations)
+            return len(other.weak) == len(other.answer.sentences)
+        return len(self.weak) < len(other.weak) and bool(self.answer.citations)
 
 
 class ChatAnswerer:
@@ -140,18 +140,18 @@ class ChatAnswerer:
             raise
         reply = Reply.read(answer.completion.text, candidates, known)
         if live:
-            live.finish(reply.checked, is_void=answer.completion.told_reasoning)
+            live.finish(reply.answer, is_void=answer.completion.told_reasoning)
         usage, is_whole = answer.usage, answer.completion.finish_reason not in (STOPPED, "length")
-        if self.parameters.repair and reply.unsupported and is_whole:
+        if self.parameters.repair and reply.weak and is_whole:
             reply, usage = self._repair(reply, usage, messages, candidates, known, listener)
         return Draft(
-            reply.checked,
+            reply.answer,
             reply.refuses,
             usage,
             len(candidates),
             first_token_ms=answer.first_token_ms,
             was_told=live is not None,
-            removed=reply.removed,
+            removed=reply.foreign,
             code=code,
         )
 
@@ -177,25 +177,25 @@ class ChatAnswerer:
         usage: TokenUsage,
         messages: Sequence[Mapping[str, str]],
         sources: Sequence[Candidate],
-        known: KnownAddresses,
+        addresses: KnownAddresses,
         listener: AnswerListener | None,
     ) -> tuple[Reply, TokenUsage]:
         """One more call with the sentences that have no support, and what both took. The first reply stays where the
         second is no better or fails."""
-        lines = "\n".join(f"- {sentence}" for sentence in reply.unsupported)
+        lines = "\n".join(f"- {sentence}" for sentence in reply.weak)
         order = REPAIR.format(sentences=lines, code_word=CODE_WORD)
-        turns = [{"role": "assistant", "content": reply.checked.answer}, {"role": "user", "content": order}]
+        turns = [{"role": "assistant", "content": reply.answer.answer}, {"role": "user", "content": order}]
         try:
             answer = self._call([*messages, *turns], None, None)
         except ModelError:
             return reply, usage
-        second = Reply.read(answer.completion.text, sources, known)
+        second = Reply.read(answer.completion.text, sources, addresses)
         if not second.is_better(reply):
             return reply, usage.plus(answer.usage)
         if listener:
             listener.restarted()
-            emit(pieces_of(second.checked.answer, second.checked.citations), listener)
-        return second, replace(usage.plus(answer.usage), repaired=len(reply.unsupported))
+            emit(pieces_of(second.answer.answer, second.answer.citations), listener)
+        return second, replace(usage.plus(answer.usage), repaired=len(reply.weak))
 
     def build_messages(
         self, query: str, sources: Sequence[Candidate], excerpts: Sequence[str] | None = None, *, code: str
@@ -312,18 +312,18 @@ def _share_a_document(one: Candidate, other: Candidate) -> bool:
     return own == others and not is_written(one.attributes) and not is_written(other.attributes)
 
 
-def find_unsupported(checked: CheckedAnswer, sources: Sequence[Candidate]) -> tuple[str, ...]:
+def find_weak(answer: CheckedAnswer, sources: Sequence[Candidate]) -> tuple[str, ...]:
     """The sentences that cite nothing, or whose words what they cite does not hold; of an answer in another language
     than its sources, whose words cannot be compared, the first alone."""
     texts = {number: source.content for number, source in enumerate(sources, 1)}
-    marks = mark_support(checked.answer, [sentence.as_dict() for sentence in checked.sentences], texts)
-    weak = {mark.end for mark in marks if mark.support == "unsupported"}
-    language = detect_language(" ".join(texts[citation.marker] for citation in checked.citations))
-    is_comparable = detect_language(checked.answer) == language
+    marks = mark_support(answer.answer, [sentence.as_dict() for sentence in answer.sentences], texts)
+    ends = {mark.end for mark in marks if mark.support == "unsupported"}
+    language = detect_language(" ".join(texts[citation.marker] for citation in answer.citations))
+    is_comparable = detect_language(answer.answer) == language
     return tuple(
         sentence.text
-        for sentence in checked.sentences
-        if sentence.end in weak and (is_comparable or not sentence.markers)
+        for sentence in answer.sentences
+        if sentence.end in ends and (is_comparable or not sentence.markers)
     )
 
 

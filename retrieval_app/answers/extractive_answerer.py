@@ -71,7 +71,7 @@ NAME = re.compile(r"(?:\*\*[^*\n]+\*\*|`[^`\n]+`)(?:\s*\([^()\n]*\))?")  # of an
 MARKS = "|-*+\u2022.)0123456789 \t\n"  # before a row or an item
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
-KEYED = re.compile(r"^[ \t]*[^\W\d_][^\n:|.!?]{0,40}:[ \t]+(?=\S)", re.MULTILINE)  # "Weight: 38 kg"
+KEY_LINE = re.compile(r"^[ \t]*[^\W\d_][^\n:|.!?]{0,40}:[ \t]+(?=\S)", re.MULTILINE)  # "Weight: 38 kg"
 QUESTIONS = ("?", "\uff1f", "\u061f")
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
@@ -217,11 +217,11 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             written = is_written(source.attributes)  # then it stands nowhere else
             first = start if written else source.start + start
             index = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
-            keyed = KEYED.match(text)
-            if index in known or not (row or keyed or _is_quotable(text)):
+            key = KEY_LINE.match(text)
+            if index in known or not (row or key or _is_quotable(text)):
                 continue
             known.add(index)
-            heading = heading or (text if keyed else "")  # the first line of a sheet says what it is about
+            heading = heading or (text if key else "")  # the first line of a sheet says what it is about
             columns = tuple(_cells(header)) if row else None
             sentences.append(Sentence(number, start, start + len(text), text, heading, opens, row, columns))
             opens = False
@@ -261,7 +261,7 @@ def _units(content: str) -> list[tuple[int, int]]:
 def _lines_of_keys(content: str) -> Iterator[tuple[int, int]]:
     """Spans of sentences, where lines of keys and values follow each other each of them one."""
     for start, end in split_sentences(content):
-        starts = [found.start() for found in KEYED.finditer(content, start, end)]
+        starts = [line.start() for line in KEY_LINE.finditer(content, start, end)]
         cuts = [start, *(each for each in starts if each > start), end] if len(starts) > 1 else [start, end]
         yield from pairwise(cuts)
 
