@@ -72,10 +72,7 @@ def measure_in_process(server: Server, queries: Sequence[str]) -> None:
     report("library: retrieve()", measure(call_library, queries))
     report(
         "service: search(), run stored",
-        measure(
-            lambda query: query_pipeline.search(QueryRequest(collection, query, plan, channel="cli")),
-            queries,
-        ),
+        measure(lambda query: query_pipeline.search(QueryRequest(collection, query, plan, channel="cli")), queries),
     )
 
 

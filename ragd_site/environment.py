@@ -90,8 +90,7 @@ class ServerSettings(BaseSettings):
     PORT: Port = Field(8000, description="TCP port of the web server")
     RAGD_HOST: str = Field("127.0.0.1", description="Address that the web server listens on")
     RAGD_RUN_AS_ROOT: bool = Field(
-        False,
-        description="Whether `make run` by root stays root; else it goes on as the account `ragd`",
+        False, description="Whether `make run` by root stays root; else it goes on as the account `ragd`"
     )
     DATABASE_URL: str = Field(
         "", description="PostgreSQL 17 or newer with pgvector 0.8.4 or newer; unset: the embedded PostgreSQL"
@@ -122,8 +121,7 @@ class ServerSettings(BaseSettings):
         description="Signs sessions, encrypts keys of models; unset: generated into `RAGD_VAR/secret_key`",
     )
     RAGD_SECRET_KEY_FALLBACKS: CommaList = Field(
-        [],
-        description="Earlier secret keys, comma-separated: what they signed or encrypted is still read",
+        [], description="Earlier secret keys, comma-separated: what they signed or encrypted is still read"
     )
     RAGD_DEBUG: bool = Field(False, description="Django's debug pages; never on a public server")
     RAGD_ALLOWED_HOSTS: CommaList = Field(
@@ -228,20 +226,17 @@ class ServerSettings(BaseSettings):
     )
 
     RAGD_FETCH_CONTACT: str = Field(
-        "",
-        description="Web or mail address that fetches name in their User-Agent, for owners of sites; unset: none",
+        "", description="Web or mail address that fetches name in their User-Agent, for owners of sites; unset: none"
     )
     RAGD_FETCH_ALLOWED_NETWORKS: CommaList = Field(
-        [],
-        description="Private networks that may be fetched from, such as `10.1.0.0/16`, comma-separated; unset: none",
+        [], description="Private networks that may be fetched from, such as `10.1.0.0/16`, comma-separated; unset: none"
     )
     RAGD_FETCH_TIMEOUT_S: Seconds = Field(60.0, description="Longest time for one request to a site, seconds")
     RAGD_FETCH_PAUSE_S: Annotated[float, Field(ge=0)] = Field(
         1.0, description="Least time between two requests to one site, seconds"
     )
     RAGD_SOURCE_FOLDERS: CommaList = Field(
-        [],
-        description="Folders of the server that sources may read, comma-separated; unset: none",
+        [], description="Folders of the server that sources may read, comma-separated; unset: none"
     )
     RAGD_SOURCE_MAX_ITEMS: Annotated[int, Field(gt=0)] = Field(20_000, description="Most items of one source")
     RAGD_S3_ENDPOINT: str = Field(

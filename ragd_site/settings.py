@@ -223,7 +223,7 @@ TEMPLATES = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "ragd_site.access.middleware.rights",
-            ],
+            ]
         },
     }
 ]

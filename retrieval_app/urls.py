@@ -30,16 +30,8 @@ urlpatterns = [
     path("a/<slug:slug>/stream/", assistant_views.stream_public_answer, name="public-stream"),
     path("runs/log/", run_list.download_log, name="run-log"),
     path("runs/<uuid:run_id>/receipt/", receipts.download_receipt, name="receipt"),
-    path(
-        "collections/<str:name>/retrieved/chunk/<int:index>/<path:doc_id>/",
-        views.of_chunk,
-        name="retrieved-chunk",
-    ),
-    path(
-        "collections/<str:name>/retrieved/document/<path:doc_id>/",
-        views.of_document,
-        name="retrieved-document",
-    ),
+    path("collections/<str:name>/retrieved/chunk/<int:index>/<path:doc_id>/", views.of_chunk, name="retrieved-chunk"),
+    path("collections/<str:name>/retrieved/document/<path:doc_id>/", views.of_document, name="retrieved-document"),
     path("collections/<str:name>/playground/", playground.playground, name="playground"),
     path("collections/<str:name>/playground/answer/", playground.answer, name="playground-answer"),
     path("collections/<str:name>/playground/save/", playground.save, name="playground-save"),

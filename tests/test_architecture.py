@@ -17,10 +17,7 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 FLOORS = ["ragd", "collections_app", "retrieval_app", "evaluation_app", "ragd_site"]
 FOREIGN_TO_LIBRARY = {"django", "celery", "kombu", "ninja", "pydantic_settings", "csp", "axes"}
 # one hands PATH and the like on to a child process; prometheus-client takes its folder from the environment
-PASSING_ON_THE_ENVIRONMENT = {
-    "evaluation_app/telemetry/metrics/instruments.py",
-    "ragd/readers/process/process.py",
-}
+PASSING_ON_THE_ENVIRONMENT = {"evaluation_app/telemetry/metrics/instruments.py", "ragd/readers/process/process.py"}
 # The folders and modules of the library, low to high: what stands earlier never imports what stands later.
 ORDER = (
     "version errors conditions normalization types identity conventions telemetry security text models store search"

@@ -130,10 +130,7 @@ def average(graph: Graph, x: str) -> None:
         return graph.add("ReduceMean", rows, "first", keepdims=1)
 
     graph.either(
-        "is_one",
-        lambda: mean(x),
-        lambda: graph.add("Concat", *map(mean, graph.split(x)), axis=0),
-        out="means",
+        "is_one", lambda: mean(x), lambda: graph.add("Concat", *map(mean, graph.split(x)), axis=0), out="means"
     )
 
 

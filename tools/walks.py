@@ -156,11 +156,7 @@ def walk() -> dict[str, Trace]:
         lambda: walker.upload("second.pdf", second),
         lambda: parse_here(second),
     )
-    both(
-        "ask",
-        lambda: walker.ask("How long is a key valid?"),
-        lambda: walker.ask("Who replaces a lost key?"),
-    )
+    both("ask", lambda: walker.ask("How long is a key valid?"), lambda: walker.ask("Who replaces a lost key?"))
     both("evaluation item", walker.evaluate, walker.evaluate)
     both("any request", look, look)
     walker.check_documents(2)

@@ -171,13 +171,7 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
         _make(request, payload, derive_secret(nonce), is_first=is_first)
         return KeyNonce(nonce=nonce)
 
-    return answer(
-        request,
-        produce,
-        KeyNonce,
-        owner=NO_KEY_YET if is_first else None,
-        render=show_secret,
-    )
+    return answer(request, produce, KeyNonce, owner=NO_KEY_YET if is_first else None, render=show_secret)
 
 
 @router.get("/api-keys", operation_id="api-keys-list", response=PageOf[KeyItem])

@@ -42,8 +42,7 @@ class RoleGrant(models.Model):
         ordering: ClassVar[list[str]] = ["collection_id", "id"]
         constraints: ClassVar[list[models.BaseConstraint]] = [
             models.CheckConstraint(
-                condition=Q(user__isnull=False) ^ Q(group__isnull=False),
-                name="role_grants_one_holder",
+                condition=Q(user__isnull=False) ^ Q(group__isnull=False), name="role_grants_one_holder"
             ),
             models.UniqueConstraint(
                 fields=["user", "group", "collection_id", "role"], nulls_distinct=False, name="role_grants_once"

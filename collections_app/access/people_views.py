@@ -110,10 +110,7 @@ class PersonForm(DetailsForm, RoleForm):
         help_text=gettext_lazy("Also used by single sign-on."),
         widget=forms.TextInput(attrs={"autofocus": True, "autocomplete": "off"}),
     )
-    log_in = forms.ChoiceField(
-        label=gettext_lazy("Logs in"),
-        choices=PASSWORD_CHOICES,
-    )
+    log_in = forms.ChoiceField(label=gettext_lazy("Logs in"), choices=PASSWORD_CHOICES)
     password = forms.CharField(
         label=gettext_lazy("Initial password"),
         required=False,

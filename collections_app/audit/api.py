@@ -73,12 +73,7 @@ class ChainVerdict(Schema):
     head: Anchor
 
 
-@router.get(
-    "/audit",
-    operation_id="audit-list",
-    response=PageOf[AuditItem],
-    openapi_extra=also_as(MEDIA_TYPE),
-)
+@router.get("/audit", operation_id="audit-list", response=PageOf[AuditItem], openapi_extra=also_as(MEDIA_TYPE))
 def list_events(
     request: HttpRequest,
     query: Query[AuditQuery],

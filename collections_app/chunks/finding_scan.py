@@ -253,9 +253,7 @@ def policy_of(collection: Collection) -> SecurityPolicy:
     """What holds for a collection; what it does not state is the default, "flag" for every score."""
     explicit = collection.security or {}
     return SecurityPolicy(
-        explicit.get("action", "flag"),
-        float(explicit.get("min_score", 0.0)),
-        explicit.get("allow_overrides") is True,
+        explicit.get("action", "flag"), float(explicit.get("min_score", 0.0)), explicit.get("allow_overrides") is True
     )
 
 

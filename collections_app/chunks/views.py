@@ -166,13 +166,7 @@ def neighbours(request: PageRequest, name: str, index: int, doc_id: str) -> Http
     chunk = find_or_404(Chunk.objects.of(collection).light(), doc_id=doc_id, chunk_index=index)
     others = request.GET.get("others") == "1"
     result = nearest_chunks(collection, doc_id, index, other_documents=others)
-    context = {
-        "collection": collection,
-        "document": document,
-        "chunk": chunk,
-        "neighbours": result,
-        "others": others,
-    }
+    context = {"collection": collection, "document": document, "chunk": chunk, "neighbours": result, "others": others}
     parts = {"neighbours": "collections/parts/neighbours.html"}
     return render_page(request, "collections/neighbours.html", context, parts=parts)
 

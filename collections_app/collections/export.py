@@ -97,10 +97,7 @@ def stream(
     connection: psycopg.Connection[Any], select: str, types: Sequence[str], params: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Any, ...]]:
     """The rows of a query, one at a time. types: PostgreSQL's names of the columns' types; bytea reads any as bytes."""
-    with (
-        connection.cursor() as cursor,
-        cursor.copy(f"COPY ({select}) TO STDOUT (FORMAT BINARY)", params) as copy,
-    ):
+    with connection.cursor() as cursor, cursor.copy(f"COPY ({select}) TO STDOUT (FORMAT BINARY)", params) as copy:
         copy.set_types(types)
         yield from copy.rows()
 

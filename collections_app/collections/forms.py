@@ -210,11 +210,7 @@ class CollectionSettingsForm(forms.Form):
         for name, default, zero in (
             ("revisions", kept_for("revisions"), gettext("0 keeps none.")),
             ("runs_days", days or gettext("unlimited"), gettext("0 is unlimited.")),
-            (
-                "deleted_days",
-                kept_for("deleted_days"),
-                gettext("Needed to search as of a time before a deletion."),
-            ),
+            ("deleted_days", kept_for("deleted_days"), gettext("Needed to search as of a time before a deletion.")),
         ):
             self.fields[name].widget.attrs["placeholder"] = gettext("Default: %(value)s") % {"value": default}
             self.fields[name].help_text = zero

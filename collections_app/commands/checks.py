@@ -54,9 +54,7 @@ def _report_scan(chunks_scanned: int) -> None:
 
 COMMANDS = {
     "check consistency": Subcommand(
-        "compare stored data with itself; exit status 1 on problems",
-        add_check_arguments,
-        run_check,
+        "compare stored data with itself; exit status 1 on problems", add_check_arguments, run_check
     ),
     "check findings": Subcommand(
         "look through stored chunks for prompt injection, secrets and personal data", add_scan_arguments, run_scan

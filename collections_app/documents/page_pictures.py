@@ -148,10 +148,7 @@ def has_pages(document: Document | DocumentRevision) -> bool:
 
 
 def view_page(
-    document: Document,
-    number: int | None,
-    cited: tuple[int, int] | None,
-    passage: tuple[int, int] | None = None,
+    document: Document, number: int | None, cited: tuple[int, int] | None, passage: tuple[int, int] | None = None
 ) -> PageView | None:
     """The page of that number, else the one where the cited place begins, else the first; None without pages."""
     if not has_pages(document):

@@ -121,12 +121,7 @@ def _recognize(
         return dict(sorted(found.items())), failed
     with open_content(upload.pk) as content:
         reading = recognize(
-            content,
-            upload.name,
-            left,
-            engine=settings.RAGD_OCR,
-            page_timeout_s=PAGE_TIMEOUT_S,
-            limits=parse_limits(),
+            content, upload.name, left, engine=settings.RAGD_OCR, page_timeout_s=PAGE_TIMEOUT_S, limits=parse_limits()
         )
         try:
             while True:

@@ -292,10 +292,7 @@ def reindex_documents(
         documents = list(rows.by_doc_id())
         check_queue(len(documents))
         batch = IngestBatch.objects.create(
-            collection=collection,
-            kind=IngestBatch.Kind.REINDEX,
-            submitted=len(documents),
-            created_by=name_actor(actor),
+            collection=collection, kind=IngestBatch.Kind.REINDEX, submitted=len(documents), created_by=name_actor(actor)
         )
         supersede_jobs(collection, [document.doc_id for document in documents], "superseded by a later re-index")
         jobs = [

@@ -273,10 +273,7 @@ def write_text(request: PageRequest, name: str) -> HttpResponse:
 
     def save() -> HttpResponse:
         data = {name: form.cleaned_data[name] for name in ("doc_id", "title", "content", "tags", "metadata")}
-        data |= {
-            "language": form.cleaned_data["language"] or None,
-            "access": resolve(collection, form.stated_access()),
-        }
+        data |= {"language": form.cleaned_data["language"] or None, "access": resolve(collection, form.stated_access())}
         doc_id = data.pop("doc_id")
         outcome = ingest_text(collection, doc_id, data.pop("content"), source="page", actor=request.user, **data)
         values = {"doc_id": doc_id, "chunks": counted(outcome.chunks_written, gettext("chunk,chunks"))}

@@ -137,11 +137,7 @@ LIST = (
         _("An API key of the project."),
         "https://platform.openai.com/docs/api-reference/introduction",
         _same("https://api.openai.com/v1", EMBEDDINGS, CHAT, JUDGE),
-        {
-            EMBEDDINGS: ("text-embedding-3-small", 1536),
-            CHAT: ("gpt-4o-mini", None),
-            JUDGE: ("gpt-4o-mini", None),
-        },
+        {EMBEDDINGS: ("text-embedding-3-small", 1536), CHAT: ("gpt-4o-mini", None), JUDGE: ("gpt-4o-mini", None)},
         key_required=True,
         limit_name="max_completion_tokens",
     ),

@@ -206,11 +206,7 @@ def save_price(
 
 
 def check_price(
-    model: str,
-    system: str,
-    input_per_million: float,
-    output_per_million: float,
-    cached_input_per_million: float | None,
+    model: str, system: str, input_per_million: float, output_per_million: float, cached_input_per_million: float | None
 ) -> None:
     """Raise ServiceError (422) with the field that no price can have."""
     if not model.strip():

@@ -189,10 +189,7 @@ def _folders() -> Iterable[ModelEntry]:
         yield _embedding_folder(f"folder:embeddings:{number}", path)
     for number, path in enumerate(sparse_paths()):
         yield _sparse_folder(f"folder:sparse:{number}", path)
-    named = (
-        (RERANK, settings.RAGD_CROSS_ENCODER_PATH, CROSS_ENCODER),
-        (JUDGE, settings.RAGD_JUDGE_PATH, "embedded"),
-    )
+    named = ((RERANK, settings.RAGD_CROSS_ENCODER_PATH, CROSS_ENCODER), (JUDGE, settings.RAGD_JUDGE_PATH, "embedded"))
     for purpose, path, identity in named:
         if path:
             there = Path(path).exists()

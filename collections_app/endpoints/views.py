@@ -174,11 +174,7 @@ def list_page(request: PageRequest) -> HttpResponse:
         for key, title in GROUPS.items()
         if (of_purpose := [entry for entry in entries if entry.purpose == key])
     ]
-    context = {
-        "groups": groups,
-        "may_add": request.user.has_perm(ADD),
-        "may_change": request.user.has_perm(CHANGE),
-    }
+    context = {"groups": groups, "may_add": request.user.has_perm(ADD), "may_change": request.user.has_perm(CHANGE)}
     return render_page(request, "models/list.html", context)
 
 

@@ -100,13 +100,7 @@ class Reading:
     def note(self, sent: Mapping[str, Any] | None = None) -> None:
         known = {} if self.rows is None else {"rows": self.rows}
         action = self.action if sent is None else f"{self.action}.sent"
-        record_event(
-            None,
-            action,
-            self.message,
-            subject=self.subject,
-            after={**known, **self.details, **(sent or {})},
-        )
+        record_event(None, action, self.message, subject=self.subject, after={**known, **self.details, **(sent or {})})
 
 
 def download_response(

@@ -24,14 +24,7 @@ from django.utils import translation
 from django.utils.cache import patch_vary_headers
 from django.utils.module_loading import import_string
 
-from collections_app.errors import (
-    DATABASE_BACK_S,
-    MESSAGES,
-    REMOTE_NODE,
-    STATUS_TYPES,
-    error_body,
-    method_not_allowed,
-)
+from collections_app.errors import DATABASE_BACK_S, MESSAGES, REMOTE_NODE, STATUS_TYPES, error_body, method_not_allowed
 
 log = logging.getLogger(__name__)
 

@@ -8,14 +8,7 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from uuid import UUID
 
 from ninja import Field, Schema
-from pydantic import (
-    AliasGenerator,
-    BeforeValidator,
-    ConfigDict,
-    FiniteFloat,
-    GetCoreSchemaHandler,
-    StrictBool,
-)
+from pydantic import AliasGenerator, BeforeValidator, ConfigDict, FiniteFloat, GetCoreSchemaHandler, StrictBool
 from pydantic_core import CoreSchema, core_schema
 
 from collections_app.chunks.finding_scan import SCORE_MAX, effective_security
@@ -183,8 +176,7 @@ class CollectionChanges(Request):
     hybrid_enabled: StrictBool | None = None
     language: SearchLanguage | None = None
     access_from: str | None = Field(
-        None,
-        description="the metadata key that names the groups and users that may read a document; '' for none",
+        None, description="the metadata key that names the groups and users that may read a document; '' for none"
     )
     open_role: OpenRole | None = Field(None, description=f"{OPEN_ROLE}; needs the permission administer")
 

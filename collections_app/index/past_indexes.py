@@ -41,12 +41,7 @@ from ragd.errors import IndexVersionChanged
 from ragd.store.indexing import index_stream
 from ragd.store.postings import POSTINGS_MIN, build_postings, refresh_weights
 from ragd.store.store import REBAKE_LIMIT, Store, execute, fetch_all, partition_name
-from ragd.store.tables import (
-    LOCK_COLLECTION,
-    PAST_FIRST,
-    create_index_version,
-    drop_index_version,
-)
+from ragd.store.tables import LOCK_COLLECTION, PAST_FIRST, create_index_version, drop_index_version
 from ragd.types import Chunk
 
 log = logging.getLogger(__name__)

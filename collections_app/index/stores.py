@@ -61,10 +61,7 @@ def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
     `collection` may have been read before a swap: only its id counts. Raises UnknownCollection when it is deleted.
     """
     store = ragd.Store(
-        connections[using],
-        collection.pk,
-        exact_threshold=settings.RAGD_EXACT_THRESHOLD,
-        rerankers=open_rerankers(),
+        connections[using], collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD, rerankers=open_rerankers()
     )
     store.use_embedder(embedder_for(store.collection.embed_model, store.collection.embed_dims))
     return store

@@ -20,12 +20,7 @@ from collections_app.http.schemas import PageOf, Request, read_from
 from collections_app.jobs.batches import BatchProgress, batch_progress
 from collections_app.jobs.models import IngestJobQuerySet
 from collections_app.jobs.queue import QueueState, jobs_ahead, queue_state
-from collections_app.jobs.recovery import (
-    cancel_job,
-    cancel_jobs,
-    retry_job,
-    retry_jobs,
-)
+from collections_app.jobs.recovery import cancel_job, cancel_jobs, retry_job, retry_jobs
 from collections_app.models import IngestBatch, IngestJob
 from ragd.errors import InvalidInput
 

@@ -31,13 +31,7 @@ from collections_app.http.page_requests import (
 from collections_app.jobs.batches import batch_jobs, batch_progress, find_batches
 from collections_app.jobs.models import ACTIVE_STATES, TROUBLED_STATES
 from collections_app.jobs.queue import jobs_ahead
-from collections_app.jobs.recovery import (
-    cancel_job,
-    cancel_jobs,
-    lasting_errors,
-    retry_job,
-    retry_jobs,
-)
+from collections_app.jobs.recovery import cancel_job, cancel_jobs, lasting_errors, retry_job, retry_jobs
 from collections_app.models import Collection, Document, IngestBatch, IngestJob
 from collections_app.uploads.services import dismiss_job, replace_file, unlock_file
 from ragd.errors import InvalidInput

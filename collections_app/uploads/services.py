@@ -237,10 +237,7 @@ def enqueue(
     """
     seed = submission_seed(collection.pk)
     planner = Planner(
-        collection,
-        submission.options,
-        is_free=lambda doc_id: try_lock(named(seed, doc_id)),
-        asker=submission.asker,
+        collection, submission.options, is_free=lambda doc_id: try_lock(named(seed, doc_id)), asker=submission.asker
     )
     entries = [entry for entry, _ in offered]
     lock_doc_ids(collection, filter(None, map(wanted_id, entries)))

@@ -155,9 +155,6 @@ COMMANDS = {
         lambda answer: not answer["counts"]["error"],
     ),
     "import sample": Subcommand(
-        "bring the sample collection and its golden questions up to date",
-        add_sample_arguments,
-        run_sample,
-        show_sample,
+        "bring the sample collection and its golden questions up to date", add_sample_arguments, run_sample, show_sample
     ),
 }

@@ -217,11 +217,7 @@ def _of_document(collection: Collection, doc_id: str, chunks: Sequence[Chunk]) -
 
 
 def policy_changed(
-    collection: Collection,
-    explicit: Mapping[str, Any],
-    *,
-    golden_set: GoldenSet | None = None,
-    budget_s: float,
+    collection: Collection, explicit: Mapping[str, Any], *, golden_set: GoldenSet | None = None, budget_s: float
 ) -> ProposedChange:
     """That the collection's documents are cut by another policy: an estimate, from the documents that matter.
 

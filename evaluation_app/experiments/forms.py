@@ -85,9 +85,7 @@ class PlansForm(forms.Form):
     rerank = forms.MultipleChoiceField(**described("rerank", widget=forms.CheckboxSelectMultiple))
     exact = forms.MultipleChoiceField(**described("exact", choices=EXACT, widget=forms.CheckboxSelectMultiple))
     ef_search = ValuesField(**described("ef_search"), number=int, example="40, 100, 200")
-    compress = forms.MultipleChoiceField(
-        **described("compress", choices=COMPRESS, widget=forms.CheckboxSelectMultiple),
-    )
+    compress = forms.MultipleChoiceField(**described("compress", choices=COMPRESS, widget=forms.CheckboxSelectMultiple))
     token_budget = ValuesField(**described("token_budget"), number=int, example="300, 600")
     hops = ValuesField(**described("hops"), number=int, example="1, 2")
 

@@ -212,7 +212,7 @@ def list_experiments(request: PageRequest) -> HttpResponse:
     context = listing.context() | {
         "rows": [
             (each, progress[each.pk], measure_of(each.measure).title if each.measure else "") for each in listing.page
-        ],
+        ]
     }
     parts = {"experiments": "evaluation/experiments/parts/list.html"}
     return render_page(request, "evaluation/experiments/experiments.html", context, parts=parts)

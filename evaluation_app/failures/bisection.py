@@ -506,9 +506,7 @@ class _Search:
         if "index_version" in kinds:
             return None
         asked = State(
-            end.at,
-            before.plan if "plan" in kinds else end.plan,
-            before.golden if "question" in kinds else end.golden,
+            end.at, before.plan if "plan" in kinds else end.plan, before.golden if "question" in kinds else end.golden
         )
         documents = [event.doc_id for event in culprits if event.of_collection]
         try:

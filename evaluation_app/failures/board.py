@@ -70,12 +70,7 @@ class Decision:
 
 @transaction.atomic
 def decide(
-    golden_set: GoldenSet,
-    question: str,
-    mode: str,
-    decided: Decision,
-    *,
-    actor: services.Actor = None,
+    golden_set: GoldenSet, question: str, mode: str, decided: Decision, *, actor: services.Actor = None
 ) -> BoardCard:
     """Change the card of a question's failure mode. Raises InvalidInput for an unknown decision, mode or person, a day
     that is not after today, and a question that the set never asked."""

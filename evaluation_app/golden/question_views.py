@@ -135,11 +135,7 @@ def _save(
 
 
 def _expected_context(
-    request: PageRequest,
-    golden_set: GoldenSet,
-    form: QuestionForm,
-    chosen: Chosen,
-    question: GoldenQuestion | None,
+    request: PageRequest, golden_set: GoldenSet, form: QuestionForm, chosen: Chosen, question: GoldenQuestion | None
 ) -> dict[str, Any]:
     """What is ticked, and what a search finds besides."""
     text = (form["find"].value() or "").strip() or (form["question"].value() or "").strip()
@@ -188,11 +184,7 @@ def question_from_run(request: PageRequest, run_id: uuid.UUID) -> HttpResponse:
 def _from_run_expected(request: PageRequest, run: QueryRun, form: RunQuestionForm, chosen: Chosen) -> dict[str, Any]:
     text = (form["find"].value() or "").strip()
     result = find_expected(run.collection_name, text, chosen) if text else retrieved_of(run, chosen)
-    return {
-        **chosen_context(run.collection_name, chosen),
-        "found": result,
-        "categories": known_categories([]),
-    }
+    return {**chosen_context(run.collection_name, chosen), "found": result, "categories": known_categories([])}
 
 
 def _save_from_run(

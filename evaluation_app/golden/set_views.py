@@ -221,10 +221,7 @@ class ImportForm(forms.Form):
     mode = forms.ChoiceField(
         label=gettext_lazy("Existing questions"),
         initial="merge",
-        choices=[
-            ("merge", gettext_lazy("Merge (upsert)")),
-            ("replace", gettext_lazy("Replace all")),
-        ],
+        choices=[("merge", gettext_lazy("Merge (upsert)")), ("replace", gettext_lazy("Replace all"))],
     )
 
 

@@ -40,7 +40,7 @@ class GoldenSet(models.Model):
         db_table = "golden_sets"
         ordering: ClassVar[list[str]] = ["name", "collection_name"]
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(fields=["collection_name", "name"], name="golden_set_name_once"),
+            models.UniqueConstraint(fields=["collection_name", "name"], name="golden_set_name_once")
         ]
 
     def __str__(self) -> str:
@@ -181,12 +181,10 @@ class ReviewTask(models.Model):
         db_table = "review_tasks"
         ordering: ClassVar[list[str]] = ["-priority", "created_at", "id"]
         constraints: ClassVar[list[models.BaseConstraint]] = [
-            models.UniqueConstraint(
-                fields=["item"], name="review_task_of_item", condition=models.Q(item__isnull=False)
-            ),
+            models.UniqueConstraint(fields=["item"], name="review_task_of_item", condition=models.Q(item__isnull=False))
         ]
         indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["state", "-priority", "created_at"], name="review_tasks_queue"),
+            models.Index(fields=["state", "-priority", "created_at"], name="review_tasks_queue")
         ]
 
     def __str__(self) -> str:

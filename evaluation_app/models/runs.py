@@ -265,7 +265,7 @@ class RunScore(models.Model):
         db_table = "run_scores"
         ordering: ClassVar[list[str]] = ["-asked_at", "-query_run"]
         indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["collection_name", "-asked_at"], name="run_scores_of_coll"),
+            models.Index(fields=["collection_name", "-asked_at"], name="run_scores_of_coll")
         ]
 
     def __str__(self) -> str:

@@ -196,12 +196,7 @@ def _task_of_score(chosen: TaskCandidate, requested: int, actor: services.Actor)
     score = chosen.row
     assert isinstance(score, RunScore)
     return _task(
-        chosen,
-        requested,
-        actor,
-        query_run=score.query_run,
-        collection_name=score.collection_name,
-        judge=score.judge,
+        chosen, requested, actor, query_run=score.query_run, collection_name=score.collection_name, judge=score.judge
     )
 
 

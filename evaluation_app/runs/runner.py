@@ -430,11 +430,7 @@ class RunExecutor:
 
     def _summarize(self, *, intervals: bool) -> dict[str, Any]:
         return summarize(
-            self.lines,
-            self.settings,
-            thresholds=self.run.thresholds,
-            intervals=intervals,
-            answerer=self.run.answerer,
+            self.lines, self.settings, thresholds=self.run.thresholds, intervals=intervals, answerer=self.run.answerer
         )
 
     def _took_ms(self) -> float:

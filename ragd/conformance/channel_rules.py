@@ -68,9 +68,7 @@ def _ranks_agree(case: str, details: ragd.Retrieval, plan: RetrievePlan, cases: 
 
 def _stored_rows(store: Store) -> dict[tuple[str, int], tuple[Any, ...]]:
     rows = fetch_all(
-        store.connection,
-        STORED.format(chunks=store.collection.partition),
-        {"collection_id": store.collection.id},
+        store.connection, STORED.format(chunks=store.collection.partition), {"collection_id": store.collection.id}
     )
     return {(row[0], row[1]): (*row[2:6], *(json.loads(value) for value in row[6:])) for row in rows}
 

@@ -140,13 +140,7 @@ def _sample(store: Store, count: int, seed: int) -> list[tuple[int, str]]:
 
 
 def _measure(
-    store: Store,
-    sample: Sequence[tuple[int, str]],
-    *,
-    k: int,
-    beam: int,
-    every: int,
-    on_query: Callable[[int], None],
+    store: Store, sample: Sequence[tuple[int, str]], *, k: int, beam: int, every: int, on_query: Callable[[int], None]
 ) -> Recall:
     filtered = every > 1
     settings = scan_settings(max(beam, FILTERED_BEAM_MIN) if filtered else beam, filtered=filtered)

@@ -54,19 +54,13 @@ _HUB = "https://huggingface.co/"
 PROMPT_PRESETS: Mapping[str, PromptPreset] = {
     "none": PromptPreset(Prompts(), "no prompts"),
     "e5": PromptPreset(
-        Prompts("query: ", "passage: "),
-        _HUB + "intfloat/e5-base-v2",
-        ("e5-small", "e5-base", "e5-large"),
+        Prompts("query: ", "passage: "), _HUB + "intfloat/e5-base-v2", ("e5-small", "e5-base", "e5-large")
     ),
     "e5-instruct": PromptPreset(
-        Prompts(WEB_SEARCH + " "),
-        _HUB + "intfloat/multilingual-e5-large-instruct",
-        ("e5-large-instruct", "e5-mistral"),
+        Prompts(WEB_SEARCH + " "), _HUB + "intfloat/multilingual-e5-large-instruct", ("e5-large-instruct", "e5-mistral")
     ),
     "bge-en": PromptPreset(
-        Prompts(SEARCHING),
-        _HUB + "BAAI/bge-base-en-v1.5",
-        ("bge-small-en", "bge-base-en", "bge-large-en"),
+        Prompts(SEARCHING), _HUB + "BAAI/bge-base-en-v1.5", ("bge-small-en", "bge-base-en", "bge-large-en")
     ),
     "bge-zh": PromptPreset(
         Prompts("为这个句子生成表示以用于检索相关文章："),
@@ -94,22 +88,14 @@ PROMPT_PRESETS: Mapping[str, PromptPreset] = {
         _HUB + "Alibaba-NLP/gte-modernbert-base",
         ("gte-small", "gte-base", "gte-large", "gte-modernbert", "gte-multilingual"),
     ),
-    "gte-qwen2": PromptPreset(
-        Prompts(WEB_SEARCH + " "),
-        _HUB + "Alibaba-NLP/gte-Qwen2-7B-instruct",
-        ("gte-qwen2",),
-    ),
+    "gte-qwen2": PromptPreset(Prompts(WEB_SEARCH + " "), _HUB + "Alibaba-NLP/gte-Qwen2-7B-instruct", ("gte-qwen2",)),
     "qwen3": PromptPreset(Prompts(WEB_SEARCH), _HUB + "Qwen/Qwen3-Embedding-0.6B", ("qwen3-embedding",)),
     "jina-v3": PromptPreset(
         Prompts("Represent the query for retrieving evidence documents: ", "Represent the document for retrieval: "),
         _HUB + "jinaai/jina-embeddings-v3",
         ("jina-embeddings-v3",),
     ),
-    "mxbai": PromptPreset(
-        Prompts(SEARCHING),
-        _HUB + "mixedbread-ai/mxbai-embed-large-v1",
-        ("mxbai-embed",),
-    ),
+    "mxbai": PromptPreset(Prompts(SEARCHING), _HUB + "mixedbread-ai/mxbai-embed-large-v1", ("mxbai-embed",)),
     "embeddinggemma": PromptPreset(
         Prompts("task: search result | query: ", "title: none | text: "),
         _HUB + "google/embeddinggemma-300m",

@@ -112,14 +112,7 @@ class RankedKeys(Sequence[Candidate]):
         """As `with_score` of the candidate there, which is not made."""
         chunk_id, doc_id, chunk_index, _ = self._rows[place]
         return Candidate(
-            doc_id,
-            chunk_index,
-            "",
-            score,
-            score_kind=kind,
-            unit_score=unit_score,
-            ranks=ranks,
-            chunk_id=chunk_id,
+            doc_id, chunk_index, "", score, score_kind=kind, unit_score=unit_score, ranks=ranks, chunk_id=chunk_id
         )
 
     def rank(self, place: int) -> tuple[str, ListRank]:

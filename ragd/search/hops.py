@@ -333,12 +333,7 @@ class _Query:
 
 
 def search_hops(
-    text: str,
-    vector: Vector | None,
-    fused: Sequence[Candidate],
-    plan: RetrievePlan,
-    store: Store,
-    state: StoreState,
+    text: str, vector: Vector | None, fused: Sequence[Candidate], plan: RetrievePlan, store: Store, state: StoreState
 ) -> Hops:
     """The hops of a plan after its first retrieval, whose pool is `fused`, best first.
 
@@ -401,11 +396,7 @@ def _bridges(
 
 def _restricted(seeds: Sequence[Candidate], store: Store) -> set[Key]:
     """The keys of those seeds whose documents have an access list."""
-    params = {
-        "collection_id": store.collection.id,
-        "ids": [seed.chunk_id for seed in seeds],
-        "everybody": EVERYBODY[1],
-    }
+    params = {"collection_id": store.collection.id, "ids": [seed.chunk_id for seed in seeds], "everybody": EVERYBODY[1]}
     return set(fetch_all(store.connection, RESTRICTED.format(chunks=store.collection.partition), params))
 
 

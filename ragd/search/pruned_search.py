@@ -167,8 +167,7 @@ class _Search:
         """In binary, by COPY where the driver gives the rows of a statement as text alone."""
         connection = self.store.connection
         sql = READ_POSTINGS.format(
-            segments=",".join(str(segment.id) for segment in self.segments),
-            slots=",".join(map(str, slots_of(terms))),
+            segments=",".join(str(segment.id) for segment in self.segments), slots=",".join(map(str, slots_of(terms)))
         )
         with cursor(connection, binary=True) as opened:
             if binds_on_server(connection):

@@ -98,11 +98,7 @@ WHERE collection_id = %(collection_id)s
 ORDER BY distance, doc_id, chunk_index
 """
 
-HNSW_NAMES = {
-    "ef_search": "hnsw.ef_search",
-    "scan_order": "hnsw.iterative_scan",
-    "scan_tuples": "hnsw.max_scan_tuples",
-}
+HNSW_NAMES = {"ef_search": "hnsw.ef_search", "scan_order": "hnsw.iterative_scan", "scan_tuples": "hnsw.max_scan_tuples"}
 # Until the end of the transaction.
 HNSW_SETTINGS = """set_config('hnsw.ef_search', %(ef_search)s, true),
        set_config('hnsw.iterative_scan', %(scan_order)s, true),

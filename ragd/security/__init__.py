@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from ragd.security.findings import (
-    FAMILIES,
-    HIDDEN,
-    ORDERS,
-    Family,
-    Finding,
-    combine_scores,
-    mask,
-    redact,
-    risk_score,
-)
+from ragd.security.findings import FAMILIES, HIDDEN, ORDERS, Family, Finding, combine_scores, mask, redact, risk_score
 from ragd.security.leaks import find_leak
 from ragd.security.scanner import RULES_VERSION, scan, scan_once
 

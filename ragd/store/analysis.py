@@ -182,10 +182,7 @@ def _readable(names: Sequence[str], store: Store) -> Sequence[str]:
 
 
 def query_terms(
-    question: Question,
-    store: Store,
-    moved: Mapping[int, int] | None = None,
-    known: Sequence[TermCount] | None = None,
+    question: Question, store: Store, moved: Mapping[int, int] | None = None, known: Sequence[TermCount] | None = None
 ) -> list[TermCount]:
     """The lexemes of each configuration, by lexeme and configuration; moved: as for read_query(). known: what the
     store's state says of the question."""

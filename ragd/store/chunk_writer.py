@@ -375,12 +375,7 @@ def settle_statistics(change: Change, store: Store) -> None:
 def _apply(change: Change, store: Store) -> tuple[int, int, int, float]:
     """Returns rows, open rows, their summed length, and the mean length that weights are computed with."""
     terms, changes = change.per_term()
-    params: dict[str, Any] = {
-        **store.scope,
-        "added": change.rows,
-        "opened": change.open_rows,
-        "length": change.length,
-    }
+    params: dict[str, Any] = {**store.scope, "added": change.rows, "opened": change.open_rows, "length": change.length}
     first = 0
     while True:
         part = slice(first, first + TERMS_AT_ONCE)
@@ -440,11 +435,7 @@ def lexical_weights(words: Words, mean: float) -> list[bytes]:
 
 
 def copy_rows(
-    chunks: Sequence[Chunk],
-    store: Store,
-    documents: Mapping[str, DocumentRow],
-    words: Words | None,
-    baked: float,
+    chunks: Sequence[Chunk], store: Store, documents: Mapping[str, DocumentRow], words: Words | None, baked: float
 ) -> None:
     """Rows in PostgreSQL's binary COPY format: a text vector would cost more than the whole rest of the write."""
     if not chunks:

@@ -213,11 +213,7 @@ def _pack(store: Store, *, after: int, until: int = ID_MAX) -> int | None:
 def _read_postings(store: Store, after: int, until: int) -> tuple[list[int], Packed]:
     """Ids in order and sorted postings of at most SEGMENT_MAX chunks; a large segment is never in memory twice."""
     sql = READ_WEIGHTS.format(
-        chunks=store.collection.partition,
-        collection_id=store.collection.id,
-        after=after,
-        until=until,
-        most=SEGMENT_MAX,
+        chunks=store.collection.partition, collection_id=store.collection.id, after=after, until=until, most=SEGMENT_MAX
     )
     ids: list[int] = []
     packed: Packed = np.empty(0, dtype=np.uint64)

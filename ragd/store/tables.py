@@ -401,11 +401,7 @@ class IndexVersionSpec:
 
 
 def create_index_version(
-    connection: Connection,
-    collection_id: int,
-    embed_dims: int,
-    number: int | None = None,
-    placement: str | None = None,
+    connection: Connection, collection_id: int, embed_dims: int, number: int | None = None, placement: str | None = None
 ) -> int:
     """Make the empty, detached table of a new index version; returns its number (default: one more than the highest).
 

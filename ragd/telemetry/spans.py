@@ -120,12 +120,7 @@ class _SpanBlock(AbstractContextManager[Span]):
 
 
 def open_span(
-    name: str,
-    kind: SpanKind,
-    attributes: Attributes,
-    *,
-    context: Context | None = None,
-    links: Sequence[Link] = (),
+    name: str, kind: SpanKind, attributes: Attributes, *, context: Context | None = None, links: Sequence[Link] = ()
 ) -> AbstractContextManager[Span]:
     """Open a span that carries the run's attributes, ends OK, or ERROR when the block raises or is left early.
 

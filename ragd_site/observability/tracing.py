@@ -159,11 +159,7 @@ SESSION_OPTIONS = "-c statement_timeout=5000 -c lock_timeout=2000 -c application
 
 # A pool of 200 documents is 800 attributes and 200 events; a rerank span holds it twice.
 LIMITS = SpanLimits(
-    max_span_attributes=20_000,
-    max_events=5_000,
-    max_links=1_000,
-    max_event_attributes=1_000,
-    max_link_attributes=1_000,
+    max_span_attributes=20_000, max_events=5_000, max_links=1_000, max_event_attributes=1_000, max_link_attributes=1_000
 )
 UNTRACED_URLS = ("/v1/health", "/static/", "/favicon.ico", "/jobs/running/", r"^https?://[^/]+/metrics$")
 UNTRACED_TASKS = ("maintain", "heartbeat")

@@ -54,11 +54,7 @@ TEXTS = {
         gettext_lazy("With all that belongs to them."),
         gettext_lazy("deleted at once"),
     ),
-    "revisions": (
-        gettext_lazy("Earlier revisions"),
-        gettext_lazy("Of each document."),
-        gettext_lazy("none"),
-    ),
+    "revisions": (gettext_lazy("Earlier revisions"), gettext_lazy("Of each document."), gettext_lazy("none")),
     "deleted_days": (
         gettext_lazy("Content of deleted documents"),
         gettext_lazy("For searches as of an earlier time."),

@@ -148,10 +148,7 @@ POLICIES: dict[str, Policy] = {
         allowed("ask"),
     ),
     # chat
-    "chat_threads": Policy(
-        f"{OWN_ENTRY} OR shared AND {everywhere_of('read')}",
-        OWN_ENTRY,
-    ),
+    "chat_threads": Policy(f"{OWN_ENTRY} OR shared AND {everywhere_of('read')}", OWN_ENTRY),
     "chat_assistants": Policy(everywhere_of("read"), everywhere_of("write")),
     "chat_messages": Policy(
         parent("chat_threads", "id", "thread_id"), within("chat_threads", "thread_id", f"p.{OWN_ENTRY}")
@@ -173,10 +170,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "span_rollups": Policy(f"{named('runs', 'collection', 'hour + make_interval(hours => hours)')}"),
     # evaluation
-    **dict.fromkeys(
-        ("evaluation_samplings", "promotion_gates", "golden_sets"),
-        EVALUATED,
-    ),
+    **dict.fromkeys(("evaluation_samplings", "promotion_gates", "golden_sets"), EVALUATED),
     "evaluation_runs": Policy(named("read", moment="evaluation_runs.created_at"), named("evaluate")),
     "experiments": Policy(f"{named('read')} AND {shows_named('documents_of_list(doc_ids)')}", named("evaluate")),
     "golden_questions": Policy(

@@ -116,7 +116,7 @@ class ChatThread(models.Model):
         db_table = "chat_threads"
         verbose_name = "thread"
         indexes: ClassVar[list[models.Index]] = [
-            models.Index(fields=["user", "-updated_at", "-id"], name="chat_threads_newest"),
+            models.Index(fields=["user", "-updated_at", "-id"], name="chat_threads_newest")
         ]
 
     def __str__(self) -> str:

@@ -120,10 +120,7 @@ class TokenUsage:
         """Of two calls for one answer, whose end is the first one's."""
         cached, reasoning = (
             None if one is None and two is None else (one or 0) + (two or 0)
-            for one, two in (
-                (self.cached_tokens, other.cached_tokens),
-                (self.reasoning_tokens, other.reasoning_tokens),
-            )
+            for one, two in ((self.cached_tokens, other.cached_tokens), (self.reasoning_tokens, other.reasoning_tokens))
         )
         return replace(
             self,

@@ -59,13 +59,7 @@ from collections_app.documents.schemas import (
 from collections_app.documents.selection import State
 from collections_app.errors import ServiceError, UnknownError, describe, error_response, method_not_allowed
 from collections_app.http.paging import DEFAULT_LIMIT
-from collections_app.http.schemas import (
-    CollectionBrief,
-    DocumentDeleted,
-    DocumentRequest,
-    Ingested,
-    Request,
-)
+from collections_app.http.schemas import CollectionBrief, DocumentDeleted, DocumentRequest, Ingested, Request
 from collections_app.http.validation import StrictInt
 from collections_app.models import Collection, Document
 from ragd.version import product_version
@@ -337,13 +331,7 @@ READING_TOOLS = (
         Permission.READ,
         shape=DocumentShown,
     ),
-    Tool(
-        "collections-list",
-        "The collections that can be searched.",
-        NoArguments,
-        list_collections,
-        Permission.READ,
-    ),
+    Tool("collections-list", "The collections that can be searched.", NoArguments, list_collections, Permission.READ),
 )
 
 

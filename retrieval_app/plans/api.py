@@ -43,10 +43,7 @@ class PlanChanges(Request):
 
 @router.get("/collections/{collection}/plans", operation_id="plans-list", response=PageOf[SavedPlanOut])
 def list_plans(
-    request: HttpRequest,
-    collection: str,
-    limit: Limit = DEFAULT_LIMIT,
-    cursor: Cursor | None = NEXT_CURSOR,
+    request: HttpRequest, collection: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR
 ) -> Any:
     """The saved plans of a collection, by name."""
     rows = SavedPlan.objects.of(find_collection(request, collection)).select_related("collection")

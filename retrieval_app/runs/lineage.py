@@ -130,11 +130,6 @@ def list_unretrieved(
 
     Of runs that retention has removed nothing is known any more.
     """
-    params = {
-        "collection": collection.pk,
-        "since": timezone.now() - timedelta(days=days),
-        "after": after,
-        "most": most,
-    }
+    params = {"collection": collection.pk, "since": timezone.now() - timedelta(days=days), "after": after, "most": most}
     rows = fetch_all(connection, SQL["unretrieved"], params)
     return [Unretrieved(*row[:4]) for row in rows], int(rows[0][4]) if rows else 0

@@ -83,10 +83,7 @@ def make_corpus(*, people: int, groups: int, documents: int, seed: int, prefix: 
     list. Vectors are the sample embedder's, the chunks one for each document."""
     chance = random.Random(seed)
     made = Corpus(
-        [
-            create_collection(name=f"{prefix}open", open_role=Role.ASKER),
-            create_collection(name=f"{prefix}private"),
-        ],
+        [create_collection(name=f"{prefix}open", open_role=Role.ASKER), create_collection(name=f"{prefix}private")],
         [User.objects.create_user(f"{prefix}person{number}") for number in range(people)],
         [Group.objects.create(name=f"{prefix}group{number}") for number in range(groups)],
         seed,

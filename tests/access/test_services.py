@@ -51,10 +51,7 @@ def changes(house: House) -> dict[str, list[Callable[[], Any]]]:
             lambda: make_baseline(place.runs[0]),
             lambda: delete_run(place.runs[0], None),
         ],
-        "administer": [
-            lambda: update_collection(own, changes={"open_role": "viewer"}),
-            lambda: delete_collection(own),
-        ],
+        "administer": [lambda: update_collection(own, changes={"open_role": "viewer"}), lambda: delete_collection(own)],
     }
 
 

@@ -203,13 +203,7 @@ def test_more_readers_than_threads_are_asked_to_come_again(
     [(failing(400), "llm_failed", 502, ""), (cut_short(3), "llm_broken_stream", 502, "Switch it")],
 )
 def test_a_failing_model_is_an_error_event_and_a_stored_run(
-    house: Collection,
-    model: OpenAIServer,
-    ask: Callable[..., Any],
-    fault: Fault,
-    type: str,
-    status: int,
-    told: str,
+    house: Collection, model: OpenAIServer, ask: Callable[..., Any], fault: Fault, type: str, status: int, told: str
 ) -> None:
     model.script(fault)
     events = list(read_events(ask()))

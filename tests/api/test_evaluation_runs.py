@@ -17,12 +17,7 @@ from tests.shapes import check_shape
 pytestmark = pytest.mark.django_db
 
 RUNS = "/v1/evaluation-runs"
-BODY = {
-    "golden_set": "house questions",
-    "k": 3,
-    "settings": {"answers": False, "cut": 3},
-    "thresholds": {"hit@3": 0.9},
-}
+BODY = {"golden_set": "house questions", "k": 3, "settings": {"answers": False, "cut": 3}, "thresholds": {"hit@3": 0.9}}
 
 
 @pytest.fixture

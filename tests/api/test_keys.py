@@ -67,8 +67,7 @@ def test_the_first_key_is_not_made_for_who_may_be_elsewhere(foreign: dict[str, A
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(
-    ("host", "status"),
-    [("0.0.0.0", 401), ("192.0.2.1", 401), ("::", 401), ("::1", 200), ("localhost", 200)],
+    ("host", "status"), [("0.0.0.0", 401), ("192.0.2.1", 401), ("::", 401), ("::1", 200), ("localhost", 200)]
 )
 def test_the_first_key_is_open_only_while_the_server_listens_on_loopback(
     host: str, status: int, settings: Settings

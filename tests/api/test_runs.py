@@ -62,12 +62,7 @@ def test_filters(client: Client, query: str, expected: set[str]) -> None:
 
 
 def test_bad_filters_are_refused(client: Client) -> None:
-    cases: list[str] = [
-        "?kind=dream",
-        "?status=fine",
-        "?min_ms=-1",
-        "?max_cost=nan",
-    ]
+    cases: list[str] = ["?kind=dream", "?status=fine", "?min_ms=-1", "?max_cost=nan"]
     for query in cases:
         status, body = get(client, f"/v1/runs{query}", bearer())
         assert (status, body["error"]["field"]) == (422, query[1:].split("=")[0])

@@ -559,11 +559,7 @@ def test_an_archive_that_the_server_did_not_wait_for_begins_anew(top: Path, plac
 
 @pytest.mark.parametrize("prefix", ["", "ragd/nightly/"])
 def test_a_bucket_serves_as_well_as_a_folder(
-    top: Path,
-    server: embedded.Cluster,
-    s3_server: S3Server,
-    place: Path,
-    prefix: str,
+    top: Path, server: embedded.Cluster, s3_server: S3Server, place: Path, prefix: str
 ) -> None:
     store = bucket_store(s3_server, prefix)
     with pytest.raises(BackupError) as caught:

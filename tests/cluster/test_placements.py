@@ -42,9 +42,7 @@ def test_a_collection_lives_alike_wherever_its_chunks_are(environment: Mapping[s
         assert {moment for moment, result in local.items() if seen[placement][moment] != result} == set(), placement
 
 
-def test_a_bound_curator_and_what_reads_all_chunks_do_alike_wherever_chunks_are(
-    environment: Mapping[str, str],
-) -> None:
+def test_a_bound_curator_and_what_reads_all_chunks_do_alike_wherever_chunks_are(environment: Mapping[str, str]) -> None:
     seen = run(environment, "tests.cluster.doors", "local", "node", "spread")
     local = seen["local"]
     assert local["tagged"] == [{"changed": 2}, ["d00", "d01"]] and local["labelled"] == [200, ["d02"]]

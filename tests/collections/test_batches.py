@@ -12,11 +12,7 @@ from collections_app.errors import ServiceError, error_response
 from collections_app.jobs.batches import BatchProgress, batch_jobs, batch_progress
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.queue import QueueState, check_queue, queue_state
-from collections_app.jobs.recovery import (
-    cancel_jobs,
-    retry_job,
-    retry_jobs,
-)
+from collections_app.jobs.recovery import cancel_jobs, retry_job, retry_jobs
 from collections_app.models import Collection, IngestBatch, IngestJob, Upload, WorkerHeartbeat
 from collections_app.uploads.services import submit_uploads
 from tests.refusals import refuses

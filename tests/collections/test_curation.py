@@ -441,9 +441,7 @@ def test_states_move_for_many(many: Collection) -> None:
 
 def test_a_change_of_many_takes_no_more_statements(many: Collection) -> None:
     def statements(names: list[str], tag: str) -> int:
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             change_documents(many, BulkChange("add_tags", tags=(tag,)), names)
         return len(queries)
 

@@ -34,12 +34,7 @@ def told(before: list[str], after: list[str]) -> list[tuple[str, int | None, int
 def test_equal_runs_are_folded_around_what_changed() -> None:
     before = ["one", "two", "three words here", "four", "five"]
     after = ["one", "two", "three words there", "four", "five", "six"]
-    assert told(before, after) == [
-        ("same", 0, 0, 2),
-        ("changed", 2, 2, 1),
-        ("same", 3, 3, 2),
-        ("added", None, 5, 1),
-    ]
+    assert told(before, after) == [("same", 0, 0, 2), ("changed", 2, 2, 1), ("same", 3, 3, 2), ("added", None, 5, 1)]
     found = compare_chunks(chunks(*before), chunks(*after))
     assert found.counts == {"same": 4, "changed": 1, "added": 1, "removed": 0}
     assert not found.is_same

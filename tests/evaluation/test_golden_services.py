@@ -79,8 +79,7 @@ def test_columns_are_read_as_they_are_mapped() -> None:
 
 
 @pytest.mark.parametrize(
-    "columns",
-    [{"colour": "notes"}, {"b": "colour"}, {"a": "question", "b": "question"}, {"a": "notes"}],
+    "columns", [{"colour": "notes"}, {"b": "colour"}, {"a": "question", "b": "question"}, {"a": "notes"}]
 )
 def test_a_mapping_that_does_not_fit_is_refused(columns: dict[str, str]) -> None:
     with pytest.raises(InvalidInput) as refused:

@@ -298,9 +298,7 @@ def test_time_tokens_and_cost_are_compared_by_question(db: None) -> None:
 
 def readings(base: Any, *others: Any) -> tuple[Comparison, list[str]]:
     """The comparison, and the tables that it reads items or runs of questions from."""
-    with CaptureQueriesContext(
-        connection,
-    ) as captured:
+    with CaptureQueriesContext(connection) as captured:
         found = compare_runs(base, list(others))
     return found, [query["sql"] for query in captured if "evaluation_items" in query["sql"]]
 

@@ -67,8 +67,7 @@ def run(transactional_db: None) -> Iterator[EvaluationRun]:
 
 
 @pytest.mark.parametrize(
-    ("moment", "items", "asked"),
-    [("answer stored", 2, 3), ("item not committed", 2, 3), ("item stored", 3, 3)],
+    ("moment", "items", "asked"), [("answer stored", 2, 3), ("item not committed", 2, 3), ("item stored", 3, 3)]
 )
 def test_a_killed_run_goes_on_and_does_nothing_twice(run: EvaluationRun, moment: str, items: int, asked: int) -> None:
     kept = connection.settings_dict

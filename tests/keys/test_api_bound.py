@@ -78,13 +78,7 @@ PERMISSIONS: dict[str, str | None] = {
         "evaluate",
     ),
 }  # fmt: skip
-EVERYWHERE = {
-    "api-keys-create",
-    "api-keys-list",
-    "api-keys-revoke",
-    "collections-import",
-    "collections-create",
-}
+EVERYWHERE = {"api-keys-create", "api-keys-list", "api-keys-revoke", "collections-import", "collections-create"}
 
 
 def find_permissions(router: Any, inherited: Any = None) -> Iterator[tuple[str, str | None]]:

@@ -256,8 +256,7 @@ def test_heading_path(text: str, path: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["- ```\n\n# yes", "> ~~~\n\n# yes", "<!-- open\n\n# yes", "<pre>\n\n# yes", "`` `\n# yes", "```a`b\n# yes"],
+    "text", ["- ```\n\n# yes", "> ~~~\n\n# yes", "<!-- open\n\n# yes", "<pre>\n\n# yes", "`` `\n# yes", "```a`b\n# yes"]
 )
 def test_what_nothing_closes_inside_a_list_or_html_hides_nothing(text: str) -> None:
     assert headings(text, target=2)[-1] == ["yes"]
@@ -319,10 +318,7 @@ def test_segment_spans_and_text() -> None:
 def test_overlap_begins_at_the_edge_of_a_segment_where_one_is_in_it() -> None:
     segments = [Segment("a b"), Segment("cccccc dddddd eeeeee ffffff gggggg")]
     chunks = chunk(segments, ChunkPolicy(kind="words", target_tokens=5, overlap_tokens=4))
-    assert [item.content for item in chunks] == [
-        "a b\ncccccc dddddd eeeeee",
-        "cccccc dddddd eeeeee ffffff gggggg",
-    ]
+    assert [item.content for item in chunks] == ["a b\ncccccc dddddd eeeeee", "cccccc dddddd eeeeee ffffff gggggg"]
 
 
 @pytest.mark.parametrize("blank", [" ", "\t", "\n"])

@@ -144,10 +144,7 @@ def test_a_database_error_fails_its_rule_alone(connection: Any, monkeypatch: pyt
     monkeypatch.setattr("ragd.conformance.store_rules.INSERT_AGAIN", "SELECT 1/0")
     monkeypatch.setattr("ragd.conformance.store_rules.COLUMNS", "SELECT 1/0")
     found = failures(connection, "1.1.4", "3")
-    assert set(found) == {
-        "1.1.4 (collection_id, doc_id, chunk_index) is unique",
-        "3 the tables carry the contract",
-    }
+    assert set(found) == {"1.1.4 (collection_id, doc_id, chunk_index) is unique", "3 the tables carry the contract"}
     assert "division by zero" in found["3 the tables carry the contract"][0].got
 
 

@@ -11,13 +11,7 @@ import pytest
 from ragd.errors import DimensionMismatch
 from ragd.store.indexing import index
 from ragd.store.store import Store, execute
-from ragd.store.tables import (
-    IndexVersionSpec,
-    create_index_version,
-    open_index_version,
-    sqlstate,
-    swap_index_version,
-)
+from ragd.store.tables import IndexVersionSpec, create_index_version, open_index_version, sqlstate, swap_index_version
 from ragd.types import ChunkPolicy
 from tests.builders import WordEmbedder, make_chunks
 

@@ -19,11 +19,7 @@ def candidate(doc_id: str, score: float = 0.5, **values: Any) -> Candidate:
 def test_the_sum_of_reciprocal_ranks() -> None:
     a, b, c = candidate("a", 0.9), candidate("b", 0.8), candidate("c", 7.0)
     fused = fuse({"vector": [a, b], "lexical": [c, a]})
-    assert [(item.doc_id, item.score) for item in fused] == [
-        ("a", 1 / 61 + 1 / 62),
-        ("c", 1 / 61),
-        ("b", 1 / 62),
-    ]
+    assert [(item.doc_id, item.score) for item in fused] == [("a", 1 / 61 + 1 / 62), ("c", 1 / 61), ("b", 1 / 62)]
     assert {item.score_kind for item in fused} == {"rrf"}
     assert fused[0].unit_score == pytest.approx((1 / 61 + 1 / 62) / (2 / 61))
     assert fused[0].ranks == {

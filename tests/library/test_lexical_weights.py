@@ -68,10 +68,7 @@ def test_short_chunks_weigh_more_than_long_ones() -> None:
 
 def test_words_of_one_number_are_one_word() -> None:
     first, second = weights_of([[(5, 1), (2, 1), (5, 2)], [(5, 4)]], 4.0)
-    assert first == {
-        1: pytest.approx(2.2 / (1 + 1.2), rel=1e-6),
-        4: pytest.approx(6.6 / (3 + 1.2), rel=1e-6),
-    }
+    assert first == {1: pytest.approx(2.2 / (1 + 1.2), rel=1e-6), 4: pytest.approx(6.6 / (3 + 1.2), rel=1e-6)}
     assert second == {4: pytest.approx(8.8 / (4 + 1.2), rel=1e-6)}
 
 

@@ -226,12 +226,7 @@ def test_xml_data_and_running_text() -> None:
 
 
 @pytest.mark.parametrize(
-    "entity",
-    [
-        '<!ENTITY x "y">',
-        '<!ENTITY x SYSTEM "file:///etc/passwd">',
-        '<!ENTITY % p SYSTEM "x">',
-    ],
+    "entity", ['<!ENTITY x "y">', '<!ENTITY x SYSTEM "file:///etc/passwd">', '<!ENTITY % p SYSTEM "x">']
 )
 def test_xml_with_entities_is_refused(entity: str) -> None:
     with pytest.raises(ParseError) as caught:

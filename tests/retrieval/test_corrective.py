@@ -241,10 +241,7 @@ def test_an_embedder_that_fails_leaves_the_answer_without_the_step(
 def test_the_same_over_http(client: Client, house: Collection) -> None:
     calibrate(house)
     status, body = post(
-        client,
-        "/v1/collections/house/ask",
-        {"query": "main pump water", "corrective": True, "k": 3},
-        bearer(),
+        client, "/v1/collections/house/ask", {"query": "main pump water", "corrective": True, "k": 3}, bearer()
     )
     assert (status, body["retrieval_action"], body["fallback_triggered"]) == (200, "correct", False)
     stored = client.get(f"/v1/runs/{body['run_id']}", headers=bearer()).json()

@@ -166,10 +166,7 @@ def test_a_reranker_that_cannot_read_the_texts_keeps_the_order_and_the_run_says_
     body, headers = {"query": "什么时候烧开水", "k": 3}, {"Authorization": f"Bearer {create_key(NewKey('tests'))[1]}"}
     before, after = (
         Client().post(
-            "/v1/collections/water/search",
-            body | {"rerank": name},
-            content_type="application/json",
-            headers=headers,
+            "/v1/collections/water/search", body | {"rerank": name}, content_type="application/json", headers=headers
         )
         for name in ("none", "builtin")
     )

@@ -14,13 +14,7 @@ from collections_app.models import Collection
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun, RetrievedChunk
 from retrieval_app.runs import run_log
-from retrieval_app.runs.lineage import (
-    count_retrievals,
-    keep_run,
-    retrieval_counts,
-    runs_of_chunk,
-    runs_of_document,
-)
+from retrieval_app.runs.lineage import count_retrievals, keep_run, retrieval_counts, runs_of_chunk, runs_of_document
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
 

@@ -19,13 +19,7 @@ from collections_app.models import AuditEvent, Collection, Document, IngestJob, 
 from collections_app.sources import sync as syncs
 from collections_app.sources.kinds import registry
 from collections_app.sources.kinds.protocol import BaseSource, Field, File, Item, SourceError
-from collections_app.sources.records import (
-    SourceValues,
-    delete_source,
-    list_sources,
-    save_source,
-    troubled_sources,
-)
+from collections_app.sources.records import SourceValues, delete_source, list_sources, save_source, troubled_sources
 from collections_app.sources.sync import request_run, start_syncs
 from ragd.errors import InvalidInput
 from tests.sources.syncing import changes, sync, totals

@@ -9,10 +9,7 @@ from ragd.types import Candidate, Filters, ListRank
 
 SECRET = "xylophone"
 QUERY = f"where is the {SECRET}?"
-MESSAGES = [
-    {"role": "system", "content": f"never mention the {SECRET}"},
-    {"role": "user", "content": QUERY},
-]
+MESSAGES = [{"role": "system", "content": f"never mention the {SECRET}"}, {"role": "user", "content": QUERY}]
 
 
 def make_candidates(count: int) -> list[Candidate]:
@@ -77,8 +74,7 @@ def make_query_spans(candidates: Sequence[Candidate] = ()) -> str:
             answer.cost = telemetry.Cost(0.001, 0.002, "provider")
         with telemetry.evaluate_span("house", query=QUERY) as span:
             telemetry.record_evaluation(
-                span,
-                telemetry.Evaluation("faithfulness", score=0.9, label="pass", explanation=f"a {SECRET} is there"),
+                span, telemetry.Evaluation("faithfulness", score=0.9, label="pass", explanation=f"a {SECRET} is there")
             )
         pipeline.finish(f"The {SECRET} is in the cellar.")
     return pipeline.trace_id

@@ -160,11 +160,7 @@ def test_what_every_door_answers(house: Collection, doors: Doors, recorder: Reco
 
 
 def test_what_fails_keeps_what_is_required(
-    house: Collection,
-    doors: Doors,
-    recorder: Recorder,
-    chat: OpenAIServer,
-    monkeypatch: pytest.MonkeyPatch,
+    house: Collection, doors: Doors, recorder: Recorder, chat: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_collection("words", hybrid_enabled=False, empty=True)
     recorder.spans.clear()

@@ -27,13 +27,7 @@ from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import run_now
 from evaluation_app.runs.requests import reweighted_run, serving_runs, servings
 from evaluation_app.sample import SAMPLE_NAME, announce_sample, loading
-from evaluation_app.sample.loading import (
-    load_golden_set,
-    load_sample,
-    read_questions,
-    read_title,
-    sample_files,
-)
+from evaluation_app.sample.loading import load_golden_set, load_sample, read_questions, read_title, sample_files
 from ragd import retrieve
 from ragd_site import prepare
 from retrieval_app.plans.services import build_plan

@@ -370,8 +370,7 @@ def test_spans_are_counted_by_time_and_latency(spans: None) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"until": "0001-01-01T00:00:00Z"}, {"since": "9999-12-31T00:00:00Z"}, {"since": "1h", "until": "2h"}],
+    "given", [{"until": "0001-01-01T00:00:00Z"}, {"since": "9999-12-31T00:00:00Z"}, {"since": "1h", "until": "2h"}]
 )
 def test_nothing_is_counted_outside_of_what_is_stored(
     spans: None, given: dict[str, str], monkeypatch: pytest.MonkeyPatch

@@ -188,11 +188,7 @@ def test_context_crosses_a_broker(recorder: Recorder) -> None:
         telemetry.stage(telemetry.PARSE, file_name="d.pdf", size_bytes=10),
     ):
         pass
-    assert recorder.tree() == [
-        ("ragd.upload", None),
-        ("ragd.ingest", "ragd.upload"),
-        ("ragd.parse", "ragd.ingest"),
-    ]
+    assert recorder.tree() == [("ragd.upload", None), ("ragd.ingest", "ragd.upload"), ("ragd.parse", "ragd.ingest")]
     found = attributes(recorder.named("ragd.ingest"))
     assert (found["ragd.collection"], found["ragd.doc_id"], found["ragd.job_id"]) == ("house", "d", "j")
 

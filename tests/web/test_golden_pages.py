@@ -377,10 +377,7 @@ def test_suggestions_wait_until_somebody_decides(
     version = GoldenSet.objects.get(pk=golden.pk).version
     visitor.post(address, {"count": "5", "doc_ids": "tides.md"})
     waiting = golden.questions.filter(suggested=True)
-    assert set(waiting.values_list("question", flat=True)) == {
-        "What is a spring tide?",
-        "When are the tides weakest?",
-    }
+    assert set(waiting.values_list("question", flat=True)) == {"What is a spring tide?", "When are the tides weakest?"}
     assert set(waiting.values_list("category", flat=True)) == {"factual", "how-it-works"}
     assert all(row.expected_doc_ids == ["tides.md"] and row.expected_chunks for row in waiting)
     golden.refresh_from_db()

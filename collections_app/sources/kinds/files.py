@@ -293,12 +293,7 @@ class WebDavSource(BaseSource):
             headers |= {"Depth": "1", "Content-Type": "application/xml"}
         answer = request(
             at,
-            Limits(
-                self.reach.guard,
-                Deadline(self.reach.timeout_s),
-                max_bytes,
-                on_bytes=self.reach.advance,
-            ),
+            Limits(self.reach.guard, Deadline(self.reach.timeout_s), max_bytes, on_bytes=self.reach.advance),
             headers=headers,
             method=method,
             body=body,

@@ -573,10 +573,7 @@ def _find_run(value: str) -> EvaluationRun:
 
 
 def _choose(
-    request: PageRequest,
-    base: EvaluationRun | None,
-    others: Sequence[EvaluationRun],
-    error: ServiceError | None = None,
+    request: PageRequest, base: EvaluationRun | None, others: Sequence[EvaluationRun], error: ServiceError | None = None
 ) -> HttpResponse:
     """The runs of one set by version. The set is that of the base, else what the address names, else the newest's."""
     names = list(EvaluationRun.objects.order_by("set_name").values_list("set_name", flat=True).distinct())

@@ -454,11 +454,7 @@ class EvidenceReport:
 
 
 def build_report(
-    requested: Range,
-    *,
-    limit: int | None = LOOKED_AT,
-    tallies: Tallies | None = None,
-    made_at: datetime | None = None,
+    requested: Range, *, limit: int | None = LOOKED_AT, tallies: Tallies | None = None, made_at: datetime | None = None
 ) -> EvidenceReport:
     """limit: spans of each type to look at, the newest; None for all, which takes about a second per 10,000 spans.
     tallies, made_at: what was counted of the range, and when; None: counted now."""

@@ -419,10 +419,7 @@ def selection(request: PageRequest) -> HttpResponseBase:
         params=params,
     )
     return _answer(
-        request,
-        back,
-        lambda form, capture: export_matching(span_filter, form, capture),
-        "a selection of spans",
+        request, back, lambda form, capture: export_matching(span_filter, form, capture), "a selection of spans"
     )
 
 

@@ -565,11 +565,7 @@ def _recent_uses(models: Iterable[str]) -> set[Use]:
     """Operation and provider of the newest call of each model."""
     spans = Span.objects.filter(type__in=MODEL_TYPES, model__in=list(models)).order_by("model", "-started_at")
     return {
-        (
-            str(attributes.get(telemetry.OPERATION_NAME, "")),
-            str(attributes.get(telemetry.PROVIDER_NAME, "")),
-            model,
-        )
+        (str(attributes.get(telemetry.OPERATION_NAME, "")), str(attributes.get(telemetry.PROVIDER_NAME, "")), model)
         for model, attributes in spans.distinct("model").values_list("model", "attributes")
     }
 

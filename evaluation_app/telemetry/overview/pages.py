@@ -255,10 +255,7 @@ def _conditions(figure_filter: FigureFilter) -> dict[str, Any]:
 
 def _head_links(figure_filter: FigureFilter) -> dict[str, str]:
     conditions = _conditions(figure_filter) | {"type": PIPELINE_TYPE}
-    return {
-        "queries": explorer_address(**conditions),
-        "failed": explorer_address(**conditions, status="error"),
-    }
+    return {"queries": explorer_address(**conditions), "failed": explorer_address(**conditions, status="error")}
 
 
 def _stage_row(figure_filter: FigureFilter, stage: StageFigures) -> StageRow:

@@ -285,12 +285,7 @@ def _try(collector: Collector, request: bytes) -> tuple[int | None, str]:
         headers = {"content-type": "application/x-protobuf"}
         try:
             answer = client.request(
-                "POST",
-                collector.endpoint,
-                data=request,
-                headers=headers,
-                timeout=TEST_TIMEOUT_S,
-                allow_redirects=False,
+                "POST", collector.endpoint, data=request, headers=headers, timeout=TEST_TIMEOUT_S, allow_redirects=False
             )
         except (requests.RequestException, OSError, ValueError) as error:
             return None, normalize(_reason(error))[:ANSWER_CHARS_MAX]

@@ -188,11 +188,7 @@ def _documents(facts: Mapping[str, Any]) -> str:
     before, after = facts.get(TOKENS_BEFORE), facts.get(TOKENS_AFTER)
     if before is not None and after is not None:
         return f"{before:,} → {after:,} tokens"
-    for name, noun in (
-        (names.RETRIEVE_RESULTS_COUNT, "document"),
-        (RESULTS_COUNT, "result"),
-        (CHUNKS_COUNT, "chunk"),
-    ):
+    for name, noun in ((names.RETRIEVE_RESULTS_COUNT, "document"), (RESULTS_COUNT, "result"), (CHUNKS_COUNT, "chunk")):
         count = facts.get(name)
         if isinstance(count, int):
             return f"{count:,} {noun}{'' if count == 1 else 's'}"

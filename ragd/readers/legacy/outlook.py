@@ -123,11 +123,7 @@ class _Message:
     """Property streams by storage ("" for the message itself) and number. base: where the message is, if inside."""
 
     def __init__(
-        self,
-        container: olefile.OleFileIO[Any],
-        limits: ParseLimits,
-        base: tuple[str, ...] = (),
-        charset: str = "",
+        self, container: olefile.OleFileIO[Any], limits: ParseLimits, base: tuple[str, ...] = (), charset: str = ""
     ) -> None:
         self.limits = limits
         self._container = container

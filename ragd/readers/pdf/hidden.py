@@ -59,14 +59,7 @@ def matrix_of(item: raw.FPDF_PAGEOBJECT) -> Matrix:
 def multiply(first: Matrix, then: Matrix) -> Matrix:
     a, b, c, d, e, f = first
     g, h, i, j, k, m = then
-    return (
-        a * g + b * i,
-        a * h + b * j,
-        c * g + d * i,
-        c * h + d * j,
-        e * g + f * i + k,
-        e * h + f * j + m,
-    )
+    return (a * g + b * i, a * h + b * j, c * g + d * i, c * h + d * j, e * g + f * i + k, e * h + f * j + m)
 
 
 OBJECTS_MAX, PARTS_MAX = 6000, 12_000

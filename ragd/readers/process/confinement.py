@@ -46,14 +46,8 @@ PRODUCT_FOLDERS = ("ragd", "collections_app")  # not the whole repository: RAGD_
 REFUSED_CALLS: dict[str, tuple[int, tuple[int, ...]]] = {
     # socket ptrace mount init_module add_key request_key keyctl unshare perf_event_open setns process_vm_readv
     # process_vm_writev finit_module bpf userfaultfd io_uring_setup pidfd_getfd
-    "x86_64": (
-        0xC000003E,
-        (41, 101, 165, 175, 248, 249, 250, 272, 298, 308, 310, 311, 313, 321, 323, 425, 438),
-    ),
-    "aarch64": (
-        0xC00000B7,
-        (198, 117, 40, 105, 217, 218, 219, 97, 241, 268, 270, 271, 273, 280, 282, 425, 438),
-    ),
+    "x86_64": (0xC000003E, (41, 101, 165, 175, 248, 249, 250, 272, 298, 308, 310, 311, 313, 321, 323, 425, 438)),
+    "aarch64": (0xC00000B7, (198, 117, 40, 105, 217, 218, 219, 97, 241, 268, 270, 271, 273, 280, 282, 425, 438)),
 }
 OTHER_NUMBERS = 0x40000000  # the second table of calls of x86_64, which would go round the filter
 LOAD_WORD, JUMP_EQUAL, JUMP_AT_LEAST, RETURN = 0x20, 0x15, 0x35, 0x06

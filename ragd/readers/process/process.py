@@ -137,8 +137,7 @@ def check_size(data: bytes | IO[bytes], limit_mb: int) -> None:
     size = _size_of(data)
     if size > limit_mb * MEBIBYTE:
         raise ParseError(
-            "too_large",
-            f"The file has {size:,} bytes; at most {limit_mb} MB are read. Split it, or raise the limit.",
+            "too_large", f"The file has {size:,} bytes; at most {limit_mb} MB are read. Split it, or raise the limit."
         )
 
 
