@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, fields
-from datetime import date, datetime, time, timedelta
+from datetime import datetime, time, timedelta
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -93,17 +93,13 @@ def _moment(name: str, text: str, *, end: bool = False) -> datetime:
     """The time, or the begin of the day; of a day that ends, the begin of the next."""
     try:
         if day := parse_date(text):
-            return _begin(day + timedelta(days=1) if end else day)
+            return timezone.make_aware(datetime.combine(day + timedelta(days=1) if end else day, time.min))
     except ValueError:
         pass  # 2026-02-31, which is no time either
     try:
         return parse_moment(name, text) or timezone.now()
     except InvalidInput as error:
         raise WrongValueError(error.message, name) from None
-
-
-def _begin(day: date) -> datetime:
-    return timezone.make_aware(datetime.combine(day, time.min))
 
 
 def list_actions() -> list[str]:

@@ -99,15 +99,12 @@ def decide(
 
 
 def _hold(golden_set: GoldenSet, question: str, mode: str) -> BoardCard:
-    known = golden_set.questions.filter(question=question).exists() or _was_asked(golden_set, question)
+    known = golden_set.questions.filter(question=question).exists()
+    known = known or golden_set.runs.filter(items__question_text=question).exists()
     if not known:
         raise InvalidInput(f"the golden set {golden_set.name!r} has no question {question!r}", field="question")
     BoardCard.objects.get_or_create(golden_set=golden_set, question_text=question, mode=mode)
     return BoardCard.objects.select_for_update().get(golden_set=golden_set, question_text=question, mode=mode)
-
-
-def _was_asked(golden_set: GoldenSet, question: str) -> bool:
-    return golden_set.runs.filter(items__question_text=question).exists()
 
 
 def _say(card: BoardCard, decision: str) -> str:

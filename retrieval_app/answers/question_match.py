@@ -338,11 +338,9 @@ class Weighing:
         scores: np.ndarray = self.order @ np.array(MODEL["order"][self.kind])
         unread = [bool(self.tokens) and index not in self.tokens for index in range(len(self.places))]
         scores -= OTHER_KEY * (self._of_other_keys() + np.array(unread, dtype=float))
-        scores -= NEITHER * (self._name_neither() + self._only_ask() + self._miss_focus())
+        questions = np.array([place.text.endswith(("?", "？", "؟")) for place in self.places], float)
+        scores -= NEITHER * (self._name_neither() + self._miss_focus() + questions)
         return scores
-
-    def _only_ask(self) -> np.ndarray:
-        return np.array([place.text.endswith(("?", "？", "؟")) for place in self.places], float)
 
     def _miss_focus(self) -> np.ndarray:
         """Of "What acid cleans it?" the sentences without acid, where one with it stands in a passage that holds every

@@ -118,18 +118,12 @@ class TokenUsage:
 
     def plus(self, other: TokenUsage) -> TokenUsage:
         """Of two calls for one answer, whose end is the first one's."""
-        cached, reasoning = (
-            None if one is None and two is None else (one or 0) + (two or 0)
-            for one, two in ((self.cached_tokens, other.cached_tokens), (self.reasoning_tokens, other.reasoning_tokens))
-        )
-        return replace(
-            self,
-            context_tokens=self.context_tokens + other.context_tokens,
-            generation_tokens=self.generation_tokens + other.generation_tokens,
-            estimated=self.estimated or other.estimated,
-            cached_tokens=cached,
-            reasoning_tokens=reasoning,
-        )
+        counts: dict[str, Any] = {
+            name: (getattr(self, name) or 0) + (getattr(other, name) or 0)
+            for name in ("context_tokens", "generation_tokens", "cached_tokens", "reasoning_tokens")
+            if (getattr(self, name), getattr(other, name)) != (None, None)
+        }
+        return replace(self, **counts, estimated=self.estimated or other.estimated)
 
     def as_dict(self) -> dict[str, Any]:
         usage: dict[str, Any] = {

@@ -152,7 +152,8 @@ def compare_question(base: EvaluationRun, other: EvaluationRun, position: int, l
         raise Http404(f"question {position} was not asked in both runs")
     before, after = records[base.pk], records[other.pk]
     parts = mark_words(strip_marks(before.answer), strip_marks(after.answer))
-    joined = join_rankings(before.retrieved_ids, after.retrieved_ids, _expected(before))
+    right = {*before.golden.get("expected_doc_ids", ()), *before.golden.get("expected_chunks", ())}
+    joined = join_rankings(before.retrieved_ids, after.retrieved_ids, right)
     times = query_times([before.query_run, after.query_run])
     sides = []
     for letter, item, kind, ranks in zip(letters, (before, after), ("removed", "added"), joined.ranks, strict=True):
@@ -165,10 +166,6 @@ def compare_question(base: EvaluationRun, other: EvaluationRun, position: int, l
     shown = [row for row in rows if row.measure.name in headline or row.tone != "neutral"]
     rest = [row for row in rows if row not in shown]
     return SideBySide(before.golden, tuple(shown), tuple(rest), (sides[0], sides[1]), joined.lines, same)
-
-
-def _expected(item: EvaluationItem) -> set[str]:
-    return {*item.golden.get("expected_doc_ids", ()), *item.golden.get("expected_chunks", ())}
 
 
 def _scores(
