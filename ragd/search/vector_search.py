@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import psycopg
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
 
@@ -126,9 +125,6 @@ class _BinaryVectorDumper(Dumper):
 
     def dump(self, obj: BinaryVector) -> bytes:
         return obj.data
-
-
-psycopg.adapters.register_dumper(BinaryVector, _BinaryVectorDumper)
 
 
 def hnsw_settings(plan: RetrievePlan, store: Store) -> dict[str, str]:
@@ -297,7 +293,11 @@ def vector_candidates(
 
 def vector_parameter(vector: Sequence[float], store: Store) -> Any:
     """The vector as the store's connection takes it: text where the driver writes it into the statement."""
-    return BinaryVector(vector) if binds_on_server(store.connection) else vector_text(vector)
+    connection = store.connection
+    if not binds_on_server(connection):
+        return vector_text(vector)
+    connection.adapters.register_dumper(BinaryVector, _BinaryVectorDumper)  # it may be older than this module
+    return BinaryVector(vector)
 
 
 def vector_text(vector: Sequence[float]) -> str:

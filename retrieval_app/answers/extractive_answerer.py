@@ -247,9 +247,9 @@ def _units(content: str) -> list[tuple[int, int]]:
     for block in [*CODE.finditer(content), None]:
         for start, end in _lines_of_keys(content[begin : block.start() if block else None]):
             before = content[spans[-1][0] : begin + start] if spans and spans[-1][0] >= begin else "\n"
-            is_open = not before.endswith("\n") and (
-                before.count("`") % 2 or BOLD.fullmatch(before) or SHORT.fullmatch(before, LEAD.match(before).end())  # type: ignore[union-attr]
-            )
+            lead = LEAD.match(before)
+            is_short = SHORT.fullmatch(before, lead.end() if lead else 0)
+            is_open = not before.endswith("\n") and (before.count("`") % 2 or BOLD.fullmatch(before) or is_short)
             first = spans.pop()[0] if is_open else begin + start
             spans.append((first, begin + end))
         if block:

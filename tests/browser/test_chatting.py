@@ -62,7 +62,7 @@ def test_a_thread_of_questions(
     openai_server.pause = lambda sent: None
     openai_server.script(cut_short(4))
     page.get_by_text("Retrieval settings").click()
-    page.get_by_label(re.compile("as typed")).check()  # else the model would be asked for the question first
+    page.locator("[name=as_typed]").check()  # else the model would be asked for the question first
     page.get_by_label("Question").fill("Which tree is the tallest?")
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.get_by_role("alert").filter(has_text="broke off")).to_be_visible()

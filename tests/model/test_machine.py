@@ -14,6 +14,7 @@ from django.db import connection
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+from pytest_django import Settings
 
 from collections_app.collections.deletion import purge_collection
 from tests.model.channels import Library, Mcp, Rest
@@ -153,6 +154,12 @@ def try_channel(channel: type[Library], examples: int, steps: int, **more: Any) 
         suppress_health_check=list(HealthCheck), phases=[Phase.generate], **more,
     )  # fmt: skip
     run_state_machine_as_test(machine, settings=kept)
+
+
+@pytest.fixture(autouse=True)
+def keep_all_revisions(settings: Settings) -> None:
+    """The model forgets none, and a long sequence makes more than are kept."""
+    settings.RAGD_REVISIONS_KEPT = 1000
 
 
 @pytest.mark.parametrize("channel", CHANNELS)
