@@ -29,6 +29,7 @@ from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_writ
 from retrieval_app.answers.protocol import AnswerListener, Draft
 from retrieval_app.answers.question_match import (
     MODEL,
+    QUESTION_MARKS,
     SUFFIX,
     VALUE_CERTAINTY,
     WORD,
@@ -72,7 +73,6 @@ MARKS = "|-*+\u2022.)0123456789 \t\n"  # before a row or an item
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
 KEY_LINE = re.compile(r"^[ \t]*[^\W\d_][^\n:|.!?]{0,40}:[ \t]+(?=\S)", re.MULTILINE)  # "Weight: 38 kg"
-QUESTIONS = ("?", "\uff1f", "\u061f")
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
@@ -205,7 +205,7 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             if lead := LEAD.match(source.content, start, end):
                 start = lead.end()
             text = source.content[start:end].rstrip()
-            if text.endswith(QUESTIONS) and is_line(source.content, start, end):
+            if text.endswith(QUESTION_MARKS) and is_line(source.content, start, end):
                 heading, opens = text, True
                 continue
             if above := HEADINGS.match(text):
@@ -352,23 +352,23 @@ def extend(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sen
 
 def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sentence]:
     """All rows or items of the first table or list that is named as what is asked for, by the heading above it, its
-    first column or the line before it; where they are long their names alone. [] where the best sentence gives all of
-    it, where a number is asked for and the sources may not hold the whole list, and where it is too long to quote."""
+    first column or the line before it; where they are long their names alone; of "How do I ...?" the numbered steps
+    below a heading that names it. [] where the best sentence gives all of it, where a number is asked for and the
+    sources may not hold the whole list, and where it is too long to quote."""
     asks = weighing.question.asks or ("steps" if weighing.question.kind == "way" else "")
     if not asks or not sentences or weighing.gives_all(int(np.argmax(weighing.scores()))):
         return []
     for items in sorted([*_tables(sentences, sources), *_lists(sources)], key=lambda items: items[0].source):
         source, first = sources[items[0].source], items[0]
         above = source.content[: first.start]
+        if asks == "steps":
+            path = path_above(above)
+            if first.mark[:1].isdigit() and weighing.is_named(path, f"{source.context}\n{path}"):
+                return items if sum(len(item.text) for item in items) <= BLOCK_CHARS else []
+            continue
         before = [line for line in above.splitlines() if line.strip(MARKS) and line[0] != "|"][-1:]
         lead = (first.heading, *(first.columns or ())[:1], *(line for line in before if line.endswith((":", "："))))
         is_named = weighing.is_named("\n".join(lead), f"{source.context}\n{above}")
-        if asks == "steps":
-            path = path_above(above)
-            is_named = first.mark[:1].isdigit() and weighing.is_named(path, f"{source.context}\n{path}")
-            items = items if sum(len(item.text) for item in items) <= BLOCK_CHARS else []
-        if is_named and asks == "steps":
-            return items
         if is_named and (asks == "list" or _is_whole(items, sources)):
             names = [name for name in map(_name_of, items) if name]
             if sum(count_words(item.text) for item in items) <= WORDS_QUOTED:
@@ -407,8 +407,7 @@ def _lists(sources: Sequence[Candidate]) -> list[list[Sentence]]:
             start, mark = item.start("item"), item["mark"] or ""
             if source.content[:start].count("```") % 2:
                 continue
-            above = [line for line in source.content[:start].splitlines() if line.startswith("#")]
-            heading = above[-1].strip("# ") if above else heading_of(source)
+            heading = path_above(source.content[:start]).rpartition("\n")[2] or heading_of(source)
             if end < 0 or source.content[end : item.start()].strip() or bool(mark) != bool(last):
                 lists.append([])
             shown = f"{mark} " if mark[:1].isdigit() else "- "

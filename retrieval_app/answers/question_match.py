@@ -85,6 +85,7 @@ _CODE = regex.compile(r"`[^`\n]*`|```|~~~|\*[^*\n]+\*.*\*[^*\n]+\*|^\p{L}+ \*")
 _BOLD = regex.compile(r"\*\*([^*\n]+)\*\*")
 _FORMULA = regex.compile(r"[\p{L}\p{N})]\s(?:[≈+*/×÷·^−]|=\s[\p{L}√Σ∑(])|[√Σ∑^]\s?[\p{L}\p{N}(]")  # not: k = 60
 _ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
+QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _CLAUSE = regex.compile(r"[;,:]\s|\s[–—]\s|[；，：、]")
 _ENUMERATION = regex.compile(r"(?:[^,;،、]{2,}[,;،、]){2}")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
@@ -315,6 +316,11 @@ class Weighing:
                     words[index] / (float(words.max()) or 1.0),
                 )
             )  # fmt: skip
+        self._keys = [index for index, word in enumerate(question.words) if any(map(str.isnumeric, word))]
+        asking = np.array([place.text.endswith(QUESTION_MARKS) for place in places], float)
+        self._behind = (
+            NEITHER * (self._name_neither() + self._miss_focus() + asking) + OTHER_KEY * self._of_other_keys()
+        )
         self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
 
     def with_meaning(self, tokens: Mapping[int, np.ndarray]) -> Weighing:
@@ -335,12 +341,9 @@ class Weighing:
 
     def scores(self) -> np.ndarray:
         """One per sentence: higher is likelier to answer. What the encoder left out comes behind what it has read."""
-        scores: np.ndarray = self.order @ np.array(MODEL["order"][self.kind])
+        scores: np.ndarray = self.order @ np.array(MODEL["order"][self.kind]) - self._behind
         unread = [bool(self.tokens) and index not in self.tokens for index in range(len(self.places))]
-        scores -= OTHER_KEY * (self._of_other_keys() + np.array(unread, dtype=float))
-        questions = np.array([place.text.endswith(("?", "？", "؟")) for place in self.places], float)
-        scores -= NEITHER * (self._name_neither() + self._miss_focus() + questions)
-        return scores
+        return scores - OTHER_KEY * np.array(unread, dtype=float)
 
     def _miss_focus(self) -> np.ndarray:
         """Of "What acid cleans it?" the sentences without acid, where one with it stands in a passage that holds every
@@ -367,11 +370,10 @@ class Weighing:
 
     def _of_other_keys(self) -> np.ndarray:
         """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""
-        keys = [place for place, word in enumerate(self.question.words) if any(map(str.isnumeric, word))]
         rows = np.array([place.is_row for place in self.places], bool)
-        if not keys or not rows.any():
+        if not self._keys or not rows.any():
             return np.zeros(len(rows))
-        held = self._held[:, keys]
+        held = self._held[:, self._keys]
         lacking: np.ndarray = rows & (held < held[rows].max(axis=0)).any(axis=1)
         return lacking.astype(float)
 
@@ -402,10 +404,9 @@ class Weighing:
 
     def _is_keyed_row(self, index: int) -> bool:
         """Whether it is a row with all keys and numbers of the question, and its passage has the other words."""
-        keys = [place for place, word in enumerate(self.question.words) if any(map(str.isnumeric, word))]
         place = self.places[index]
-        has_all = bool((self._passages[place.source] > 0).all() and (self._held[index, keys] > 0).all())
-        return place.is_row and bool(keys) and has_all
+        has_all = bool((self._passages[place.source] > 0).all() and (self._held[index, self._keys] > 0).all())
+        return place.is_row and bool(self._keys) and has_all
 
     def _gives_value(self, index: int) -> bool:
         """Whether a sentence says only words of the question, two at least, and a number or key that is new."""
