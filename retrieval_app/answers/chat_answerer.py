@@ -44,12 +44,12 @@ SOURCES_CHARS_MAX = 60_000
 _PROMPTS = tomllib.loads(Path(__file__).with_name("prompts.toml").read_text(encoding="utf-8"))
 ROLE, QUESTION, RULES = _PROMPTS["role"], _PROMPTS["question"], _PROMPTS["rules"].format(code_word=CODE_WORD)
 REPAIR = _PROMPTS["repair"]
+CUT = (STOPPED, "length")  # finish reasons of an answer that its reader or a limit has ended
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a model wrote, checked. weak: its sentences that no source they cite supports; refuses: it says that
-    the sources do not answer."""
+    """What a model wrote, checked. weak: its sentences without support; refuses: it says that nothing answers."""
 
     answer: CheckedAnswer
     refuses: bool
@@ -66,8 +66,7 @@ class Reply:
         return cls(answer, refuses, tuple(foreign), () if refuses else find_weak(answer, sources))
 
     def is_better(self, other: Reply) -> bool:
-        """Whether it says something, and less of it without support; or declines where the other one states nothing
-        that has support."""
+        """Whether it says something, and less without support; or refuses where all of the other one has none."""
         if self.refuses:
             return len(other.weak) == len(other.answer.sentences)
         return len(self.weak) < len(other.weak) and bool(self.answer.citations)
@@ -141,8 +140,8 @@ class ChatAnswerer:
         reply = Reply.read(answer.completion.text, candidates, known)
         if live:
             live.finish(reply.answer, is_void=answer.completion.told_reasoning)
-        usage, is_whole = answer.usage, answer.completion.finish_reason not in (STOPPED, "length")
-        if self.parameters.repair and reply.weak and is_whole:
+        usage = answer.usage
+        if self.parameters.repair and reply.weak and answer.completion.finish_reason not in CUT:
             reply, usage = self._repair(reply, usage, messages, candidates, known, listener)
         return Draft(
             reply.answer,
@@ -190,11 +189,12 @@ class ChatAnswerer:
         except ModelError:
             return reply, usage
         second = Reply.read(answer.completion.text, sources, addresses)
-        if not second.is_better(reply):
+        if answer.completion.finish_reason in CUT or not second.is_better(reply):
             return reply, usage.plus(answer.usage)
         if listener:
             listener.restarted()
             emit(pieces_of(second.answer.answer, second.answer.citations), listener)
+        second = replace(second, foreign=(*reply.foreign, *second.foreign))  # that it wrote them stays known
         return second, replace(usage.plus(answer.usage), repaired=len(reply.weak))
 
     def build_messages(

@@ -64,8 +64,7 @@ def test_a_sentence_without_support_is_repaired_by_one_call(openai_server: OpenA
     assert second["messages"][:-2] == first["messages"]
     assert second["messages"][-2] == {"role": "assistant", "content": f"{HELD} {INVENTED}"}
     assert f"- {INVENTED}\n" in second["messages"][-1]["content"] and HELD not in second["messages"][-1]["content"]
-    alone = openai_server.chat_reply = replying(HELD)
-    assert alone and answerer(openai_server).answer("?", SOURCES).usage.context_tokens < draft.usage.context_tokens
+    assert draft.usage.context_tokens > answerer(openai_server, repair=None).answer("?", SOURCES).usage.context_tokens
 
 
 @pytest.mark.parametrize(
@@ -73,11 +72,8 @@ def test_a_sentence_without_support_is_repaired_by_one_call(openai_server: OpenA
     [
         (HELD, 1),  # nothing to repair
         ("Hello there!", 1),  # states nothing
-        (
-            "Der Filter reicht für ein halbes Jahr [2]. Danach muss er ersetzt werden [2].",
-            1,
-        ),  # words of another language
-        (f"{CODE_WORD}", 1),
+        ("Der Filter reicht für ein halbes Jahr [2]. Er muss ersetzt werden [2].", 1),  # another language
+        (CODE_WORD, 1),
         (f"{HELD} {INVENTED}", 2),
     ],
 )
@@ -87,17 +83,23 @@ def test_what_calls_for_a_repair(openai_server: OpenAIServer, reply: str, calls:
     assert len(openai_server.bodies("/v1/chat/completions")) == calls
 
 
-@pytest.mark.parametrize("second", [f"{HELD} {INVENTED} It is also very blue.", CODE_WORD, ""])
-def test_a_repair_that_is_no_better_is_left(openai_server: OpenAIServer, second: str) -> None:
-    openai_server.chat_reply = replying(f"{HELD} {INVENTED}", second)
+@pytest.mark.parametrize(
+    ("second", "finish"), [(f"{HELD} {INVENTED} It is also very blue.", "stop"), (CODE_WORD, "stop"), (HELD, "length")]
+)
+def test_a_repair_that_is_no_better_is_left(openai_server: OpenAIServer, second: str, finish: str) -> None:
+    def reply(messages: list[dict[str, Any]]) -> str:
+        openai_server.chat_finish = finish if len(messages) > 2 else "stop"
+        return second if len(messages) > 2 else f"{HELD} {INVENTED}"
+
+    openai_server.chat_reply = reply
     draft = answerer(openai_server).answer("How long does a filter last?", SOURCES)
     assert (draft.checked.answer, draft.usage.repaired, draft.abstained) == (f"{HELD} {INVENTED}", None, False)
 
 
 def test_an_answer_of_which_nothing_is_left_is_a_refusal(openai_server: OpenAIServer) -> None:
-    openai_server.chat_reply = replying(INVENTED, CODE_WORD)
+    openai_server.chat_reply = replying(f"{INVENTED[:-1]} ![x](https://evil.example/p.png).", CODE_WORD)
     draft = answerer(openai_server).answer("Where was it made?", SOURCES)
-    assert (draft.abstained, draft.usage.repaired) == (True, 1)
+    assert (draft.abstained, draft.usage.repaired, len(draft.removed)) == (True, 1, 1)
 
 
 def test_a_repair_that_fails_leaves_the_answer(openai_server: OpenAIServer) -> None:
@@ -135,8 +137,7 @@ def chat_model(openai_server: OpenAIServer, settings: Settings) -> OpenAIServer:
 
 @pytest.mark.django_db
 def test_the_run_says_what_was_repaired(house: Collection, client: Client, chat_model: OpenAIServer) -> None:
-    good = "The pump must be switched off [1]."
-    chat_model.chat_reply = replying(f"{good} {INVENTED}", good)
+    chat_model.chat_reply = replying(f"{(good := 'The pump must be switched off [1].')} {INVENTED}", good)
     _, body = post(
         client, "/v1/collections/house/ask", {"query": "Before the pump is cleaned?", "repair": True}, bearer()
     )
@@ -148,5 +149,4 @@ def test_the_model_is_told_the_dates_of_documents(house: Collection, chat_model:
     ingest_text(house, "dated", "The pump moves water since it was mended.", metadata={"date": "2024-03-01"})
     run: QueryRun = ask(QueryRequest(house, "When was the pump mended?", RetrievePlan(), "api"))
     sent = chat_model.bodies("/v1/chat/completions")[0]["messages"][-1]["content"]
-    assert "\nDate: 2024-03-01\nThe pump moves water" in sent and sent.count("Date: ") == 1
-    assert run.status == "ok"
+    assert "\nDate: 2024-03-01\nThe pump moves water" in sent and (run.status, sent.count("Date: ")) == ("ok", 1)
