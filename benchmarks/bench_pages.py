@@ -340,7 +340,8 @@ OF_A_COLLECTION = (
         "", "?view=edit", "?view=edit-text", "?view=rename", "?view=new-version", "?view=formatted", "?view=history",
         "?view=revision&number=1", "?view=difference&before=1&after=1", "?flagged=1", "?view=preview", "?view=overlays",
     )), "?view=trash", "?state=archived&tag={name}", "chunks/0/{document}/", "chunks/0/{document}/?view=neighbours",
-    "health/", "health/?view=gaps", "retrieved/chunk/0/{document}/",
+    "health/", "health/?view=gaps", "health/?view=findings", "health/?view=never-retrieved",
+    "retrieved/chunk/0/{document}/",
     "retrieved/document/{document}/", "index-versions/1/gate/", "impact/?impact=delete&doc_id={document}",
     "golden-chunk/0/{document}/", "golden-document/{document}/",
 )  # fmt: skip
@@ -370,7 +371,7 @@ def addresses() -> list[tuple[str, str]]:
     evaluated, base = f"/evaluation/runs/{newest.pk}/", f"/evaluation/sets/{golden.pk}/"
     kinds = {
         "collection, filtered": f"{of_collection}?q=page&tag=a",
-        **{f"collection, {name}": f"{of_collection}{name}/" for name in ("findings", "never-retrieved", "plans")},
+        "collection, plans": f"{of_collection}plans/",
         "document, ingests": f"{of_collection}ingests/{document}/",
         "thread": thread.get_absolute_url(),
         "conversation": f"/activity/conversations/?id={thread.pk}",
@@ -382,7 +383,7 @@ def addresses() -> list[tuple[str, str]]:
         "run, trace": f"/runs/{run.pk}/?view=trace",
         "run, evaluation": f"/runs/{run.pk}/?view=evaluation",
         "runs compared": f"/runs/{run.pk}/compare/{earlier.pk}/",
-        "run, validity": f"/runs/{run.pk}/validity/",
+        "run, validity": f"/runs/{run.pk}/?view=validity",
         "trace": f"/traces/{run.trace_id}/",
         "span": f"/traces/{run.trace_id}/?view=span&span_id={span.span_id}",
         **{f"traces, {period}": f"/traces/?period={period}" for period in ("1h", "7d", "30d")},
@@ -395,9 +396,9 @@ def addresses() -> list[tuple[str, str]]:
         "compare, a question": f"/evaluation/compare/?view=question&position=3&base={other.pk}&other={newest.pk}",
         "failure analysis": f"/evaluation/board/?run={newest.pk}",
         "test set": base,
-        "test set, versions": f"{base}versions/",
-        "test set, suggestions": f"{base}suggestions/",
-        "golden question": f"{base}questions/{question.pk}/",
+        "test set, versions": f"{base}?view=versions",
+        "test set, suggestions": f"{base}?view=suggestions",
+        "golden question": f"{base}?view=question&question_id={question.pk}",
         "online evaluation": f"/evaluation/live/{NAME}/",
         "palette, a word": "/go/?q=page",
     }  # fmt: skip

@@ -237,7 +237,7 @@ def measure_vector(
     queries, asked = read(folder, "asked")
     store = Store(connection, "plain", LookUp(queries, asked), exact_threshold=0)
     plan = RetrievePlan(mode="vector", k=K, candidate_pool=POOL)
-    with psycopg.connect(connection.info.dsn, password=connection.info.password) as other:
+    with psycopg.connect(connection.info.dsn, password=connection.info.password, context=connection) as other:
         register_vector(other)
         nearest = NEAREST.format(table=store.collection.partition)
 
@@ -307,7 +307,7 @@ def measure_hybrid(
         with connection.transaction():
             return retrieve(asked[number], plan, store)
 
-    with psycopg.connect(connection.info.dsn, password=connection.info.password) as other:
+    with psycopg.connect(connection.info.dsn, password=connection.info.password, context=connection) as other:
 
         def bare(number: int) -> Any:
             with other.transaction():
