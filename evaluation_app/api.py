@@ -13,7 +13,6 @@ from evaluation_app.curation.api import router as curation_router
 from evaluation_app.experiments.api import router as experiments_router
 from evaluation_app.failures.views import router as history_router
 from evaluation_app.golden.api import router as golden_router
-from evaluation_app.reviews.api import router as reviews_router
 from evaluation_app.runs.api import router as evaluation_runs_router
 from evaluation_app.runs.comparison.api import router as comparison_router
 from evaluation_app.scoring.api import router as scoring_router
@@ -31,7 +30,6 @@ for part in (
     experiments_router,
     curation_router,
     scoring_router,
-    reviews_router,
     history_router,
 ):
     router.add_router("", part)

@@ -30,7 +30,6 @@ from collections_app.http.validation import Api, refuse_unknown_parameters
 from collections_app.routes import router as collections_router
 from evaluation_app.api import router as evaluation_router
 from evaluation_app.telemetry.evidence.pages import router as evidence_router
-from evaluation_app.telemetry.exports.api import router as exports_router
 from ragd.store.tables import is_supported_pgvector
 from ragd_site.embedded import write_private
 from ragd_site.environment import REPOSITORY
@@ -100,7 +99,6 @@ def health(request: HttpRequest) -> Status[dict[str, Any]]:
 api.add_router("", collections_router)
 api.add_router("", retrieval_router)
 api.add_router("", chat.router)
-api.add_router("", exports_router)
 api.add_router("", evidence_router)
 api.add_router("", evaluation_router)
 

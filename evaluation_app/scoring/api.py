@@ -1,4 +1,4 @@
-"""Stored runs judged over HTTP, and what the API reads and writes of scored runs and of sampling."""
+"""Stored runs judged over HTTP, what people say of their answers, and what the API reads and writes of scores."""
 
 from __future__ import annotations
 
@@ -9,23 +9,33 @@ from uuid import UUID
 from django.http import HttpRequest
 from ninja import Field, Schema
 from ninja.params import functions as param
+from pydantic import ConfigDict, StrictBool
 
 from collections_app.access.auth import BearerAuth, Router, check_collection_scope, request_key
 from collections_app.access.permissions import Permission
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Printable, accepts, between
+from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Printable, TextOrEmpty, accepts, between
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
-from collections_app.http.schemas import Id, PageOf, Request, Stored, TextOrNull
+from collections_app.http.schemas import Id, ListOf, PageOf, Request, Stored, TextOrNull
 from collections_app.http.validation import StrictInt
 from evaluation_app.measures.scores import Score
-from evaluation_app.models import RunScore
+from evaluation_app.models import Review, RunScore
+from evaluation_app.reviews.labels import (
+    CORRECTION_CHARS_MAX,
+    NOTE_CHARS_MAX,
+    USER_CHARS_MAX,
+    feedback_of,
+    give_feedback,
+)
 from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.scoring.sampling import PER_DAY_MAX, judge_run
 from retrieval_app.search.api import find_run
 
+JUDGE_MODEL = "of the judge llm, left out: RAGD_JUDGE_MODEL; of a panel its judges with commas between"
+
 
 class JudgeRequest(Request):
-    judge: Literal["embedded", "llm"] = "embedded"
-    judge_model: Printable = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
+    judge: Literal["embedded", "llm", "panel"] = "embedded"
+    judge_model: Printable = Field("", max_length=200, description=JUDGE_MODEL)
     unit: Literal["tokens", "sentences"] = Field("tokens", description="of the lengths in TRACe")
 
 
@@ -64,14 +74,53 @@ class SamplingIn(Request):
     per_day: Annotated[StrictInt, between(1, PER_DAY_MAX)] = Field(
         500, description="at most so many of one day, in UTC"
     )
-    judge: Literal["embedded", "llm"] = "embedded"
-    judge_model: Printable = Field("", max_length=200, description="of the judge llm; left out: RAGD_JUDGE_MODEL")
+    judge: Literal["embedded", "llm", "panel"] = "embedded"
+    judge_model: Printable = Field("", max_length=200, description=JUDGE_MODEL)
 
 
 class SamplingOut(SamplingIn):
     collection: str = Field(validation_alias="collection_name")
     enabled_at: datetime | None
     looked_until: datetime | None
+
+
+class FeedbackIn(Request):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["correct"], "properties": {"correct": {"not": {"type": "null"}}}},
+                {"required": ["comment"], "properties": {"comment": {"minLength": 1}}},
+                {"required": ["correction"], "properties": {"correction": {"minLength": 1}}},
+            ]
+        }
+    )
+
+    correct: StrictBool | None = Field(None, description="Whether the answer is correct")
+    comment: TextOrEmpty = Field("", max_length=NOTE_CHARS_MAX)
+    correction: TextOrEmpty = Field("", max_length=CORRECTION_CHARS_MAX, description="The right answer")
+    reason: Literal["", "facts", "incomplete", "sources", "outdated", "other_question"] = Field(
+        "", description="What is wrong with an answer that is not correct"
+    )
+    user: str = Field("", max_length=USER_CHARS_MAX, description="Whom the key speaks for")
+
+
+class FeedbackOut(Schema):
+    run_id: UUID
+    correct: bool | None
+    comment: str = Field(validation_alias="note")
+    correction: str
+    reason: str
+    given_by: str = Field(validation_alias="reviewer_name")
+    given_at: datetime = Field(validation_alias="created_at")
+
+    @staticmethod
+    def resolve_run_id(review: Review) -> Any:
+        return review.task.query_run
+
+    @staticmethod
+    def resolve_correct(review: Review) -> bool | None:
+        value = review.verdicts.get("correctness")
+        return None if value is None else bool(value)
 
 
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
@@ -110,3 +159,23 @@ def list_scores(
         for name in TEXTS:
             setattr(score, name, None)
     return page
+
+
+@router.post(
+    "/runs/{run_id}/feedback",
+    auth=BearerAuth(changes=Permission.ASK),
+    operation_id="runs-feedback-create",
+    response=FeedbackOut,
+)
+def create_feedback(request: HttpRequest, run_id: UUID, payload: FeedbackIn) -> Any:
+    """Say whether an answer is correct, why, and what the right answer is.
+
+    It replaces what the same key said for the same user. 409 for a run without an answer.
+    """
+    return give_feedback(find_run(request, run_id), **payload.model_dump(), actor=request_key(request))
+
+
+@router.get("/runs/{run_id}/feedback", operation_id="runs-feedback-list", response=ListOf[FeedbackOut])
+def list_feedback(request: HttpRequest, run_id: UUID) -> Any:
+    """All feedback on the answer of a run, the newest first."""
+    return {"items": feedback_of(find_run(request, run_id).pk)}

@@ -1,6 +1,6 @@
 """The pictures of a trace: bars, their patterns, swatches for the legend. Colours stand in static/css/waterfall.css.
 
-What the calls of models cost.
+What the calls of models cost. Small words and widths of the overview and the explorer.
 """
 
 from __future__ import annotations
@@ -11,12 +11,16 @@ from django import template
 from django.template import Context
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext
 
+from collections_app.templatetags.interface import localized
 from evaluation_app.telemetry.overview.figures import describe_prices
+from evaluation_app.telemetry.overview.pages import spell_count
 from evaluation_app.telemetry.traces.waterfall import WaterfallRow
 
 register = template.Library()
 
+BAR_PX = 64
 BAR_Y, BAR_HEIGHT, CRITICAL_Y = 3, 9, 13
 
 # One pattern per stage, so that the stages can be told apart without their colours. Each draws on a filled tile.
@@ -102,3 +106,27 @@ def waterfall_nest(row: WaterfallRow) -> SafeString:
 @register.inclusion_tag("evaluation/parts/prices.html", takes_context=True)
 def model_prices(context: Context) -> dict[str, Any]:
     return describe_prices(context["request"].user)
+
+
+@register.filter
+@localized
+def short(value: float | None) -> str:
+    """A count, short from ten thousand on; an en dash for None."""
+    return "–" if value is None else spell_count(value)
+
+
+@register.filter
+@localized
+def share(value: float | None) -> str:
+    """A part of a whole in percent: one digit after the point below ten, "under 0.1 %" for what would be none."""
+    if value is None:
+        return "–"
+    if 0 < value < 0.001:
+        return gettext("under 0.1 %")
+    return f"{100 * value:.1f} %" if 0 < value < 0.1 else f"{100 * value:.0f} %"
+
+
+@register.filter
+def bar_width(value: float) -> str:
+    """Pixels of a bar of 64; what is more than nothing can be seen."""
+    return f"{max(value * BAR_PX, 1):.1f}"

@@ -1,4 +1,4 @@
-"""Stored spans over HTTP: a search by filter, and whole traces.
+"""Stored spans over HTTP: a search by filter, files of what it finds, and whole traces.
 
 What the API says of spans, and the filters that it takes.
 """
@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Annotated, Any
 from uuid import UUID
 
-from django.http import HttpRequest
+from django.http import HttpRequest, StreamingHttpResponse
 from ninja import Query, Schema
 from ninja.params import functions as param
 from pydantic import Field
@@ -17,8 +17,18 @@ from pydantic import Field
 from collections_app.access.auth import BearerAuth, Router, check_collection_scope, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError, UnknownError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts
+from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts, text_as
+from collections_app.http.paging import LIMIT_MAX
 from collections_app.http.schemas import IsoTime
+from evaluation_app.telemetry.exports.downloads import (
+    FORMATS,
+    JSON,
+    JSON_LINES,
+    STORED,
+    choose_capture,
+    export_matching,
+    stream,
+)
 from evaluation_app.telemetry.search.search import DEFAULT_LIMIT, SlowSearch, parse_filter, search_spans
 from evaluation_app.telemetry.store.exporter import OI_KINDS, OTEL_KINDS
 from evaluation_app.telemetry.store.span_store import SpanRecord, trace_spans
@@ -97,6 +107,39 @@ TOO_SLOW = "this search took too long and was given up; state since and until, a
 OWN = ("limit", "cursor", "content")
 
 router = Router(auth=BearerAuth(changes=Permission.READ), tags=["telemetry"])
+
+
+FILE_OWN = ("format", "content", "limit")
+Format = Annotated[str, accepts(enum=list(FORMATS))]
+Content = Annotated[str, accepts(enum=[STORED])]
+FORMAT = param.Query("otlp", description=f"one of {', '.join(FORMATS)}")
+CONTENT = param.Query(
+    None,
+    description=f"{STORED}: texts as they are stored, for keys with write scope; left out: as RAGD_OTLP_CONTENT says",
+)
+FILE_LIMIT = param.Query(None, description="at most so many spans, the newest")
+FILE = {"responses": {200: {"content": {JSON: {"schema": {"type": "object"}}, **text_as(JSON_LINES)["content"]}}}}
+
+
+@router.get("/spans/export", operation_id="spans-export", response={200: None}, openapi_extra=FILE)
+def export_spans(
+    request: HttpRequest,
+    filters: Query[SpanFilters],
+    format: Format = FORMAT,
+    content: Content | None = CONTENT,
+    limit: Annotated[int, Field(ge=1), accepts(maximum=LIMIT_MAX)] | None = FILE_LIMIT,
+) -> StreamingHttpResponse:
+    """Spans as OTLP JSON, OpenInference JSON Lines or OCSF events.
+
+    A stream, newest first, with the filters of GET /v1/spans. Texts are replaced as RAGD_OTLP_CONTENT says.
+
+    A JSON document that broke off lacks its end. 422 for an unknown filter, 429 when three downloads run already.
+    """
+    key = request_key(request)
+    capture = choose_capture(content, may_read_stored=Permission.WRITE in key.scopes)
+    span_filter = parse_filter(request.GET, also=FILE_OWN).only_of(key.visible)
+    export = export_matching(span_filter, format, capture, limit=limit)
+    return stream(request, export, "a selection of spans", content=content)
 
 
 @router.get("/spans", response=SpanPageAnswer, operation_id="spans-list")
