@@ -2,13 +2,12 @@
 
     python -m benchmarks.ragbench_share
 
-The published columns of the validation rows, rounded to hundredths. Prints the quartiles of each measure.
+The published columns of the validation rows, rounded to hundredths.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import benchmarks.without_database  # noqa: F401  (for its effect)
 from benchmarks.ragbench import SETS, read_rows
@@ -29,16 +28,6 @@ def count_rows() -> dict[str, dict[str, list[int]]]:
     return counts
 
 
-def quantile(counts: Sequence[int], share: float) -> float:
-    """The score at which that share of the rows is reached."""
-    wanted, seen = share * sum(counts), 0
-    for place, count in enumerate(counts):
-        seen += count
-        if seen >= wanted:
-            return place / STEPS
-    return 1.0
-
-
 def main() -> None:
     counts = count_rows()
     lines = [
@@ -49,11 +38,6 @@ def main() -> None:
     ]
     text = f'{{\n  "source": {json.dumps(SOURCE)},\n  "measures": {{\n' + ",\n".join(lines) + "\n  }\n}\n"
     TABLE.write_text(text, encoding="utf-8")
-    print(f"{'measure':<22}{'rows':>6}{'q25':>7}{'median':>8}{'q75':>7}")
-    for measure, sets in counts.items():
-        total = [sum(column) for column in zip(*sets.values(), strict=True)]
-        quarters = [quantile(total, share) for share in (0.25, 0.5, 0.75)]
-        print(f"{measure:<22}{sum(total):>6}{quarters[0]:>7.2f}{quarters[1]:>8.2f}{quarters[2]:>7.2f}")
 
 
 if __name__ == "__main__":

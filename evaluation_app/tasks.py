@@ -6,6 +6,7 @@ from celery import shared_task
 
 from evaluation_app import conformance  # noqa: F401  (a handler of operations)
 from evaluation_app.failures import bisection  # noqa: F401  (a handler of operations)
+from evaluation_app.reviews import judge_check  # noqa: F401  (a handler of operations)
 from evaluation_app.runs.lifecycle import RUN_EVALUATION, process_run
 from evaluation_app.scoring.sampling import SCORE_SAMPLES, score_samples
 from evaluation_app.telemetry.alerts import rules  # noqa: F401  (a handler of operations)

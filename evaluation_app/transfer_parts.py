@@ -1,7 +1,11 @@
-"""What this app stores of a collection and exports with it: golden sets, the sampling of live traffic, the gate."""
+"""What this app stores of a collection and exports with it: golden sets, the sampling of live traffic, the gate, the
+calibrations of judges."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
+from django.db.models import Model, QuerySet
 from django.utils import timezone
 
 from collections_app.collections.export_parts import Part, Row, check_time, register
@@ -10,7 +14,8 @@ from evaluation_app.curation.gate import check_gate
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
 from evaluation_app.golden.sets import CRITERIA, NAMED_CHARS, clean_criteria, digest_of, free_name
 from evaluation_app.judges.rubrics import clean_rubrics
-from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate, Sampling
+from evaluation_app.models import Experiment, GoldenQuestion, GoldenSet, GoldenSetVersion, PromotionGate, Sampling
+from evaluation_app.reviews.calibration import JudgeFit, fit_rows
 from evaluation_app.scoring.sampling import JUDGES, check_sampling
 from ragd.errors import InvalidInput
 
@@ -105,6 +110,35 @@ def _gate(collection: Collection, row: Row, _: dict[str, PromotionGate]) -> Prom
     return PromotionGate(collection_name=collection.name, **values)
 
 
+def _judge_fit(collection: Collection, row: Row, _: dict[str, Experiment]) -> Experiment:
+    """Of this collection from now on, also where it was made before the collection was imported."""
+    check_time(row["created_at"])
+    made_at = max(datetime.fromisoformat(row["created_at"]), collection.created_at)
+    values = row | {"created_at": made_at, "kind": Experiment.Kind.JUDGE, "collection_name": collection.name}
+    if row["decided_at"] is not None:
+        check_time(row["decided_at"])
+    result = Experiment(**values)
+    try:
+        fit = JudgeFit.of(result)
+        sound = isinstance(fit.number, int) and bool(fit.measures) and row["outcome"] in Experiment.Outcome.values
+    except (AttributeError, KeyError, TypeError):
+        sound = False
+    if not sound:
+        raise InvalidInput(f"the calibration of a judge cannot be read: {row['settings']!r}", field="judge_fits")
+    return result
+
+
+class JudgeFits(Part):
+    """Experiments of other kinds stay here when their collection goes."""
+
+    def rows(self, collection: Collection) -> QuerySet[Model]:
+        rows: QuerySet[Model] = fit_rows(collection)
+        return rows
+
+    def attached(self, collection: Collection) -> QuerySet[Model] | None:
+        return self.rows(collection).order_by()
+
+
 QUESTIONS = Part(
     "golden_questions",
     "golden question",
@@ -151,4 +185,13 @@ GATES = Part(
     single=True,
     forgets=PromotionGate,
 )
-register(QUESTIONS, VERSIONS, SAMPLINGS, GATES)
+JUDGE_FITS = JudgeFits(
+    "judge_fits",
+    "calibration of a judge",
+    Experiment,
+    "collection_name",
+    ("settings", "grid", "outcome", "created_by", "created_at", "decided_by", "decided_at"),
+    _judge_fit,
+    order=("created_at", "id"),
+)
+register(QUESTIONS, VERSIONS, SAMPLINGS, GATES, JUDGE_FITS)

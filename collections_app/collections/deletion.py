@@ -231,8 +231,9 @@ def _read_attached(collection: Collection) -> dict[str, list[Any]]:
     """What fencing removes of other tables: "rows" as Django serializes them, and "links", the columns that pointed at
     them."""
     collector = NestedObjects(using=DEFAULT_DB_ALIAS, origin=None)  # finds what would go, and removes nothing
-    for model in dict.fromkeys(part.forgets for part in registered_parts() if part.forgets is not None):
-        collector.collect(model._default_manager.select_for_update().filter(collection_name=collection.name))
+    for part in registered_parts():
+        if (rows_of_part := part.attached(collection)) is not None:
+            collector.collect(rows_of_part.select_for_update())
     rows = serializers.serialize("python", chain.from_iterable(collector.data.values()))
     updates: dict[Any, Any] = collector.field_updates
     links = [

@@ -192,10 +192,14 @@ class Part:
                 raise InvalidInput(f"a collection has at most one {self.noun}", field=self.name)
             yield self.build(collection, row, shared)
 
+    def attached(self, collection: Collection) -> QuerySet[Model] | None:
+        """The rows that go with a collection that is deleted; None: the database removes them."""
+        return None if self.forgets is None else self.forgets._default_manager.filter(collection_name=collection.name)
+
     def forget(self, collection: Collection) -> None:
         """In the transaction that makes a deleted collection invisible."""
-        if self.forgets is not None:
-            self.forgets._default_manager.filter(collection_name=collection.name).delete()
+        if (rows := self.attached(collection)) is not None:
+            rows.delete()
 
 
 _PARTS: dict[str, Part] = {}

@@ -120,6 +120,7 @@ class Operation(LeasedWork):
         DRILL = "drill", gettext_lazy("Restore drill")
         SYNC = "sync", gettext_lazy("Sync")
         DELIVERY = "delivery", gettext_lazy("Webhook delivery")
+        JUDGE_CHECK = "judge_check", gettext_lazy("Judge check")
 
     class State(models.TextChoices):
         RUNNING = "running", gettext_lazy("Running")

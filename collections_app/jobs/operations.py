@@ -96,7 +96,8 @@ class OperationProgress(Progress[Operation]):
 Handler = Callable[[OperationProgress], object]  # calls `succeed`, or raises
 HANDLERS: dict[str, Handler] = {}
 LOSSES: dict[str, Callable[[Operation], object]] = {}  # called for one that is given up
-PERMISSIONS = {Operation.Kind.SYNC: Permission.WRITE}  # that cancelling one of a kind needs, where not ADMINISTER
+# that cancelling one of a kind needs, where not ADMINISTER
+PERMISSIONS = {Operation.Kind.SYNC: Permission.WRITE, Operation.Kind.JUDGE_CHECK: Permission.EVALUATE}
 
 
 def begin(kind: str, subject: str, *, actor: services.Actor = None) -> Lease[Operation]:

@@ -288,7 +288,7 @@ class Migration(migrations.Migration):
                 ('sent_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
                 ('lease_until', models.DateTimeField(blank=True, null=True)),
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('kind', models.CharField(choices=[('export', 'Export'), ('import', 'Import'), ('check', 'Check'), ('retention', 'Retention'), ('deletion', 'Deletion'), ('conformance', 'Conformance'), ('bisection', 'Bisection'), ('duplicates', 'Near-duplicate scan'), ('findings', 'Security scan'), ('backup', 'Backup'), ('drill', 'Restore drill'), ('sync', 'Sync'), ('delivery', 'Webhook delivery')], max_length=16)),
+                ('kind', models.CharField(choices=[('export', 'Export'), ('import', 'Import'), ('check', 'Check'), ('retention', 'Retention'), ('deletion', 'Deletion'), ('conformance', 'Conformance'), ('bisection', 'Bisection'), ('duplicates', 'Near-duplicate scan'), ('findings', 'Security scan'), ('backup', 'Backup'), ('drill', 'Restore drill'), ('sync', 'Sync'), ('delivery', 'Webhook delivery'), ('judge_check', 'Judge check')], max_length=16)),
                 ('state', models.CharField(choices=[('running', 'Running'), ('succeeded', 'Succeeded'), ('failed', 'Failed'), ('cancelled', 'Cancelled')], default='running', max_length=16)),
                 ('subject', models.TextField(blank=True, db_collation='C', default='')),
                 ('stage', models.TextField(blank=True, default='')),

@@ -44,7 +44,9 @@ def add_arguments(parser: ArgumentParser) -> None:
     measured = parser.add_argument_group("metrics")
     measured.add_argument("--search-only", action="store_true", help="search the questions, answer none")
     measured.add_argument("--judge", choices=JUDGES, help="who judges answers; embedded when left out")
-    measured.add_argument("--judge-model", help="another model than the server's for --judge llm")
+    measured.add_argument(
+        "--judge-model", help="another model for --judge llm; for panel its judges with commas between"
+    )
     measured.add_argument(
         "--forget-judgements",
         action="store_true",

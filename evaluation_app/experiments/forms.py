@@ -31,6 +31,7 @@ JUDGES = [
     (SEARCH, gettext_lazy("Retrieval only")),
     ("embedded", gettext_lazy("Answers + embedded judge")),
     ("llm", gettext_lazy("Answers + LLM judge")),
+    ("panel", gettext_lazy("Answers + panel of judges")),
 ]
 
 

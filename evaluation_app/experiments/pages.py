@@ -201,12 +201,12 @@ def list_experiments(request: PageRequest) -> HttpResponse:
     """Newest first. set=NAME: those of that golden set; collection=NAME: those of that collection; kind: of that."""
     names = GoldenSet.objects.values_list("name", flat=True)
     filters = [
-        Filter("kind", gettext("Kind"), Kind.choices, "kind"),
+        Filter("kind", gettext("Kind"), [pair for pair in Kind.choices if pair[0] != Kind.JUDGE], "kind"),
         Filter("set", gettext("Test set"), names, "set_name", free=True),
         Filter("collection", gettext("Collection"), collection_titles(request).items(),
                "collection_name", free=True),
     ]  # fmt: skip
-    rows = Experiment.objects.defer("questions", "doc_ids", "settings", "grid")
+    rows = services.visible_experiments().defer("questions", "doc_ids", "settings", "grid")
     listing = list_page(request, EXPERIMENTS, rows, filters)
     progress = services.read_progress(list(listing.page))
     context = listing.context() | {
@@ -290,7 +290,7 @@ def show_experiment(request: PageRequest, pk: UUID) -> HttpResponse:
         if (action := request.POST.get("do", "")) in acts:
             return acts[action](request, pk)
         messages.error(request, f"do must be one of {', '.join(acts)}, not {action!r}")
-    return _show(request, find_or_404(Experiment.objects.select_related("golden_set", "base"), pk=pk))
+    return _show(request, find_or_404(services.visible_experiments().select_related("golden_set", "base"), pk=pk))
 
 
 def _show(
@@ -426,7 +426,7 @@ def measured(request: PageRequest, name: str) -> HttpResponse:
 
 
 def _cancel(request: PageRequest, pk: UUID) -> HttpResponse:
-    experiment = find_or_404(Experiment.objects.all(), pk=pk)
+    experiment = find_or_404(services.visible_experiments(), pk=pk)
     try:
         services.cancel_experiment(experiment, request.user)
     except ServiceError as error:
@@ -435,7 +435,7 @@ def _cancel(request: PageRequest, pk: UUID) -> HttpResponse:
 
 
 def _delete(request: PageRequest, pk: UUID) -> HttpResponse:
-    experiment = find_or_404(Experiment.objects.all(), pk=pk)
+    experiment = find_or_404(services.visible_experiments(), pk=pk)
     try:
         services.delete_experiment(experiment, request.user)
     except ServiceError as error:
@@ -464,7 +464,7 @@ def _save(request: PageRequest, pk: UUID) -> HttpResponse:
 
     decision=discard: say instead that nothing of it is wanted.
     """
-    experiment = find_or_404(Experiment.objects.select_related("golden_set", "base"), pk=pk)
+    experiment = find_or_404(services.visible_experiments().select_related("golden_set", "base"), pk=pk)
     if request.POST.get("decision") == "discard":
         with RefusalMessages(request):
             services.discard(experiment, actor=request.user)

@@ -101,8 +101,8 @@ def _progress(experiment: Experiment, runs: Sequence[Mapping[str, Any]]) -> Prog
 
 
 def visible_experiments(scope: CollectionScope = EVERYTHING) -> QuerySet[Experiment]:
-    """Those over the collections that a key opens, newest first."""
-    return Experiment.objects.filter(scope.by_name("collection_name", "created_at"))
+    """Those over the collections that a key opens, newest first, without the calibrations of judges."""
+    return Experiment.objects.filter(scope.by_name("collection_name", "created_at")).exclude(kind=Kind.JUDGE)
 
 
 def cancel_experiment(experiment: Experiment, actor: services.Actor) -> Experiment:

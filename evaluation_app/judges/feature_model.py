@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -89,6 +90,8 @@ ACCURACY_FILE = Path(__file__).with_name("accuracy.json")
 SUPPORT = ("adherence", "faithfulness")
 AUROC_MIN = 0.75
 EXPLAINED_MIN = 0.5
+# what a judge's version ends with where labels of the collection calibrated it: the number, (measures that may decide)
+CALIBRATED = r"\+c([0-9]+)(?:\(([a-z_,]+)\))?$"
 
 Statistic = Literal["auroc", "rmse"]
 
@@ -129,7 +132,13 @@ def accuracy_of(judge: str, measure: str) -> Accuracy | None:
 
 
 def is_weak(judge: str, measure: str) -> bool:
-    """Whether the judge was measured to say little of one answer by this measure, though its mean over many does."""
+    """Whether the judge was measured to say little of one answer by this measure, though its mean over many does.
+
+    What labels of the collection showed (`CALIBRATED`) goes first.
+    """
+    calibrated = re.search(CALIBRATED, judge)
+    if calibrated and measure in (calibrated[2] or "").split(","):
+        return False
     accuracy = accuracy_of(judge, measure)
     return accuracy is not None and accuracy.is_weak
 

@@ -76,12 +76,13 @@ class Judgement:
     """What a judge says of one case.
 
     scores: context_relevance, context_utilization, completeness, adherence, faithfulness, answer_relevance; the first
-    five are `trace_scores` of the annotation, where they are scored. annotation: which sentences are relevant, utilized
-    and supported; None when the judge could not give one. refused: the answer declines to answer. estimates: of scored
-    measures, what the judge expects the figure to be, where it has probabilities. likely: those, by sentence key,
-    {"relevant", "utilized", "unsupported"}. usage: what the judging took, {"input_tokens", "output_tokens",
-    "cost_usd", "cached"}; {} for a judge that asks no model. refuted: what the context has against sentences of the
-    answer, by key.
+    five are `trace_scores` of the annotation, where they are scored, but those of a panel. annotation: which sentences
+    are relevant, utilized and supported; None when the judge could not give one. refused: the answer declines to
+    answer. estimates: of scored measures, what the judge expects the figure to be, where it has probabilities. likely:
+    those, by sentence key, {"relevant", "utilized", "unsupported"}. usage: what the judging took, {"input_tokens",
+    "output_tokens", "cost_usd", "cached"}; {} for a judge that asks no model. refuted: what the context has against
+    sentences of the answer, by key. members: of a panel, what each judge said: {"judge", "version", "scores": {measure:
+    value}, "unsupported": [key], "error"}.
     """
 
     scores: Mapping[str, Score]
@@ -92,10 +93,11 @@ class Judgement:
     usage: Mapping[str, Any] = field(default_factory=dict)
     explanation: str = ""
     refuted: Mapping[str, Refutation] = field(default_factory=dict)
+    members: Sequence[Mapping[str, Any]] = ()
 
 
 class Judge(Protocol):
-    """name: "embedded" or "llm". version: changes when the same case may get another judgement."""
+    """name: "embedded", "llm" or "panel". version: changes when the same case may get another judgement."""
 
     name: str
     version: str

@@ -238,7 +238,7 @@ class Migration(migrations.Migration):
             name='Experiment',
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
-                ('kind', models.CharField(choices=[('plans', 'Retrieval settings'), ('models', 'Embedding models'), ('fix', 'Fix')], max_length=10)),
+                ('kind', models.CharField(choices=[('plans', 'Retrieval settings'), ('models', 'Embedding models'), ('fix', 'Fix'), ('judge', 'Judge calibration')], max_length=10)),
                 ('set_name', models.CharField(blank=True, default='', max_length=200)),
                 ('set_version', models.IntegerField(default=0)),
                 ('set_digest', models.CharField(blank=True, default='', max_length=64)),

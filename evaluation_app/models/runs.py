@@ -372,6 +372,7 @@ class Experiment(models.Model):
         PLANS = "plans", gettext_lazy("Retrieval settings")
         MODELS = "models", gettext_lazy("Embedding models")
         FIX = "fix", gettext_lazy("Fix")
+        JUDGE = "judge", gettext_lazy("Judge calibration")
 
     class Outcome(models.TextChoices):
         OPEN = "open", gettext_lazy("Open")

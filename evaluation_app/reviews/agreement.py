@@ -360,6 +360,8 @@ class AnchoredDifference:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
+    """scores: before a calibration, whose labels may be those that the mean is anchored to."""
+
     identity: Identity
     scores: dict[str, dict[str, object]]
     group: Hashable
@@ -471,8 +473,12 @@ def _answers(run: EvaluationRun) -> list[_Answer]:
         (question, content): source
         for source, question, content in earlier.values_list("run_id", "question_text", CONTENT)
     }
-    rows = _answered(run.pk).order_by("position").values_list("question_text", CONTENT, "scores")
-    return [_Answer((question, content), scores, origin.get((question, content))) for question, content, scores in rows]
+    rows = _answered(run.pk).order_by("position")
+    fields = ("question_text", CONTENT, "scores", "details__calibration__raw")
+    return [
+        _Answer((question, content), {**scores, **(raw or {})}, origin.get((question, content)))
+        for question, content, scores, raw in rows.values_list(*fields)
+    ]
 
 
 def _answered(*runs: UUID) -> QuerySet[EvaluationItem]:

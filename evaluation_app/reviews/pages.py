@@ -19,9 +19,22 @@ from django.utils.translation import gettext, gettext_lazy
 from collections_app.access.rules import ASK, EVALUATE, READ, needs
 from collections_app.audit.services import Subject
 from collections_app.domain.formats import counted
+from collections_app.errors import UnknownError
 from collections_app.http.downloads import Reading, download_response
 from collections_app.http.lists import Filter, ListKind, list_page
-from collections_app.http.page_requests import PageRequest, field_of, page_of, render_page, submit_form, tell
+from collections_app.http.page_requests import (
+    PageRequest,
+    collection_titles,
+    field_of,
+    page_of,
+    render_page,
+    run_action,
+    submit_form,
+    tell,
+    whole_number,
+)
+from collections_app.jobs.operations import cancel_operation, last_report
+from collections_app.models import Collection
 from evaluation_app.measures.catalogue import MEASURES as CATALOGUE
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import (
@@ -34,6 +47,21 @@ from evaluation_app.reviews.agreement import (
     labelled_positions,
     read_agreement,
 )
+from evaluation_app.reviews.calibration import (
+    FITTED,
+    LABELS_ADVISED,
+    LABELS_MIN,
+    JudgeFit,
+    JudgeIdentity,
+    LabelledAnswers,
+    MeasureFit,
+    base_version,
+    fit_judge,
+    labelled_answers,
+    read_fits,
+    take_back,
+)
+from evaluation_app.reviews.judge_check import ANSWERS, KIND, NUMBERS, estimate_check, request_check, running_check
 from evaluation_app.reviews.labels import (
     CORRECTION_CHARS_MAX,
     LABEL_REQUESTS,
@@ -62,6 +90,7 @@ from evaluation_app.runs.run_pages.item_page import (
     mark_context,
     mark_tally,
 )
+from evaluation_app.scoring.judge_selection import has_judge_model, judge_model
 from retrieval_app.models import QueryRun
 
 RUNS_OFFERED = 50
@@ -336,9 +365,98 @@ def feedback(request: PageRequest, run_id: UUID) -> HttpResponse:
     return render_page(request, "evaluation/reviews/feedback.html", context, status=status)
 
 
-@needs(READ, EVALUATE, methods="GET")
+@dataclass(frozen=True, slots=True)
+class CalibratedJudge:
+    """A judge of one collection. labels: answers with labels that it scored; missing: until a fit; short: of what is
+    advised. source: of the queue form. fits: every version, the newest first."""
+
+    judge: str
+    version: str
+    labels: int
+    missing: int
+    short: int
+    source: str
+    fits: list[JudgeFit]
+
+    @property
+    def in_force(self) -> JudgeFit | None:
+        return next((fit for fit in self.fits if not fit.is_taken_back), None)
+
+    @property
+    def lines(self) -> list[tuple[str, MeasureFit]]:
+        """(title, fit) of what is in force."""
+        measures = self.in_force.measures if self.in_force else {}
+        return [(CATALOGUE[name].title, measures[name]) for name in FITTED if name in measures]
+
+
+def _calibrated_judges(collection: Collection) -> list[CalibratedJudge]:
+    """Judges whose scores have labels or a fit, else the judge of the newest run."""
+    answers, fits = labelled_answers(collection), read_fits(collection)
+    sources: dict[JudgeIdentity, str] = {}
+    runs = EvaluationRun.objects.filter(
+        collection_name=collection.name, created_at__gte=collection.created_at, state=EvaluationRun.State.SUCCEEDED
+    ).exclude(judge="none")
+    for run in runs.order_by("-created_at", "-id").only("judge", "judge_version")[:RUNS_OFFERED]:
+        sources.setdefault((run.judge, base_version(run.judge_version)), f"run:{run.pk}")
+    rows = []
+    for judge in sorted({**answers, **fits} or list(sources)[:1]):
+        labels = answers.get(judge, LabelledAnswers()).answers
+        missing, short = (max(0, least - labels) for least in (LABELS_MIN, LABELS_ADVISED))
+        source = sources.get(judge, f"{LIVE}{collection.name}")
+        rows.append(CalibratedJudge(*judge, labels, missing, short, source, fits.get(judge, [])))
+    return rows
+
+
+def _judge_check(collection: Collection) -> dict[str, Any]:
+    """The check of the connected judge: what it would cost, one that is under way, and the last result."""
+    last, has_model = last_report(KIND, collection), has_judge_model()
+    shifts = {kind: last.report[kind]["shifts"] for kind in ("again", "order", "length")} if last else {}
+    return {
+        "judge_model": judge_model() if has_model else "",
+        "estimate": estimate_check(collection) if has_model else None,
+        "running": running_check(collection),
+        "last": last,
+        "shifts": [(CATALOGUE[name].title, [each.get(name) for each in shifts.values()]) for name in NUMBERS],
+        "number": ANSWERS,
+    }
+
+
+def _change_judges(request: PageRequest, name: str) -> HttpResponse:
+    """do=fit and do=take-back a calibration, do=check the connected model and do=stop that."""
+    if name not in collection_titles(request):
+        raise Http404(f"there is no collection {name!r} that you may see")
+    collection = Collection.objects.live().get(name=name)
+    values = request.POST
+
+    def fit() -> str:
+        number = fit_judge(collection, values.get("judge", ""), values.get("version", ""), actor=request.user).number
+        return gettext("Calibration %(number)s is used for what is scored from now on.") % {"number": number}
+
+    def back() -> str:
+        number = take_back(collection, whole_number(values.get("number")) or 0, actor=request.user).number
+        return gettext("Calibration %(number)s taken back.") % {"number": number}
+
+    def check() -> str:
+        request_check(collection, number=whole_number(values.get("number")) or 0, actor=request.user)
+        return gettext("Checking the judge.")
+
+    def stop() -> str:
+        operation = running_check(collection)
+        if operation is None:
+            raise UnknownError("operation", f"no check of the judge on {name!r} is under way")
+        cancel_operation(operation, actor=request.user)
+        return gettext("Check stopped.")
+
+    back_to = reverse("evaluation:review", query={"view": "agreement", "collection_name": name})
+    return run_action(request, {"fit": fit, "take-back": back, "check": check, "stop": stop}, f"{back_to}#calibration")
+
+
+@needs(READ, EVALUATE, methods="GET POST")
 def agreement(request: PageRequest) -> HttpResponse:
-    """set_name, collection_name and judge choose the tasks."""
+    """set_name, collection_name and judge choose the tasks. With a collection: its calibrations, and the check of the
+    connected judge; a POST changes them (`_change_judges`)."""
+    if request.method == "POST":
+        return _change_judges(request, request.POST.get("collection_name", "").replace("\x00", ""))
     chosen = _chosen(request.GET)
     rows = ReviewTask.objects.filter(Exists(Review.objects.filter(task=OuterRef("pk"))), **chosen)
     rows = rows.exclude(reason=ReviewTask.FEEDBACK)
@@ -355,7 +473,12 @@ def agreement(request: PageRequest) -> HttpResponse:
         "tab": "review",
         "agreement": read_agreement(tasks),
         "query": urlencode(chosen),
+        "titles": collection_titles(request),
     }
+    collection = Collection.objects.live().filter(name=chosen.get("collection_name", "")).first()
+    if collection is not None:
+        context |= {"collection": collection, "judges": _calibrated_judges(collection)} | _judge_check(collection)
+        context |= {"advised": LABELS_ADVISED}
     return render_page(request, "evaluation/reviews/agreement.html", context)
 
 

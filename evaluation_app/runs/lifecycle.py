@@ -336,7 +336,7 @@ def delete_old_evaluations(days: int | None = None) -> int:
         EvaluationRun.objects.filter(pk__in=batch).delete()
         deleted += len(batch)
     if deleted:
-        Experiment.objects.filter(runs=None).delete()
+        Experiment.objects.filter(runs=None).exclude(kind=Experiment.Kind.JUDGE).delete()
     return deleted
 
 

@@ -47,6 +47,7 @@ BASES = 20
 MEASURED = [
     ("embedded", gettext_lazy("Answers + embedded judge")),
     ("llm", gettext_lazy("Answers + LLM judge")),
+    ("panel", gettext_lazy("Answers + panel of judges")),
     (UNJUDGED, gettext_lazy("Answers without judge")),
     (SEARCH, gettext_lazy("Retrieval only")),
 ]
@@ -81,7 +82,10 @@ class SettingsForm(forms.Form):
         initial=CUT,
         help_text=gettext_lazy("For recall@k and other ranking metrics."),
     )
-    judge_model = forms.CharField(label=gettext_lazy("Judge model"), required=False, max_length=200)
+    judge_model = forms.CharField(
+        label=gettext_lazy("Judge model"), required=False, max_length=200,
+        help_text=gettext_lazy("Of a panel its judges, separated by commas: embedded, and chat models."),
+    )  # fmt: skip
     unit = forms.ChoiceField(label=gettext_lazy("Length unit"), choices=UNITS, initial="tokens", required=False)
     corrective = forms.TypedChoiceField(
         label=gettext_lazy("Corrective step"), choices=CORRECTIVE, required=False, empty_value=None,
@@ -108,7 +112,8 @@ class SettingsForm(forms.Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not has_judge_model():
-            field_of(self, "measured", forms.ChoiceField).choices = [pair for pair in MEASURED if pair[0] != "llm"]
+            choices = [pair for pair in MEASURED if pair[0] not in ("llm", "panel")]
+            field_of(self, "measured", forms.ChoiceField).choices = choices
             del self.fields["judge_model"]
         if not has_chat_model():
             del self.fields["llm_model"], self.fields["system_prompt"]

@@ -308,8 +308,9 @@ def count_model_calls(golden_set: GoldenSet, plan: RetrievePlan, settings: RunSe
     come on top.
 
     asks_model: whether a chat model answers. With contributions it also answers from each of the k results alone and
-    from none. The judge "llm" is asked once per question, and once more where an answer is expected; each rubric in
-    words once per question, where a chat model can judge. What was said of the same answer before is not asked again.
+    from none. Each chat model that judges is asked once per question, one of them once more where an answer is
+    expected; each rubric in words once per question, where a chat model can judge. What was said of the same answer
+    before is not asked again.
     """
     if not settings.answers:
         return 0
@@ -318,8 +319,8 @@ def count_model_calls(golden_set: GoldenSet, plan: RetrievePlan, settings: RunSe
     if has_judge_model():
         each += sum(rubric.kind == "prompt" for rubric in read_rubrics(golden_set.rubrics))
     calls = each * accepted.count()
-    if settings.judge == "llm":
-        calls += accepted.count() + accepted.exclude(expected_answer="").count()
+    if settings.chat_judges:
+        calls += len(settings.chat_judges) * accepted.count() + accepted.exclude(expected_answer="").count()
     return calls
 
 

@@ -330,7 +330,7 @@ class RunExecutor:
         if collection is None:
             raise StopError("unknown_collection", f"collection {run.collection_name!r} was deleted")
         try:
-            scorer = Scorer(self.settings, collection, cache=StoredJudgements())
+            scorer = Scorer(self.settings, collection, cache=StoredJudgements(), version=run.judge_version)
             answered = (*read_answerer(collection, self.settings), read_calibration(collection, self.settings))
         except (OperationalError, InterfaceError):
             raise  # the next attempt may reach the database

@@ -30,11 +30,13 @@ class SettingsRequest(Request):
     """What is measured and how. What is left out has its default."""
 
     answers: StrictBool | None = Field(None, description="false: questions are only searched; default true")
-    judge: Literal["none", "embedded", "llm"] | None = Field(
+    judge: Literal["none", "embedded", "llm", "panel"] | None = Field(
         None, description="Who judges answers; default embedded, none for a run that only searches"
     )
     judge_model: Printable | None = Field(
-        None, max_length=200, description="Another model than the server's for judge llm"
+        None,
+        max_length=200,
+        description="Another model than the server's for judge llm; of a panel its judges, such as embedded, gpt-4o",
     )
     cut: Annotated[int, Field(ge=1, le=CUT_MAX), WHOLE] | None = Field(
         None, description=f"The k of precision@k and its kin; default {CUT}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from functools import lru_cache
@@ -18,6 +18,7 @@ from collections_app.errors import ServiceError
 from collections_app.index.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.llm_judge import LlmJudge
+from evaluation_app.judges.panel import MEMBERS_MAX, MEMBERS_MIN, PanelJudge
 from evaluation_app.judges.protocol import Judge, JudgementCache
 from evaluation_app.judges.rubrics import Grader
 from evaluation_app.judges.support_model import SupportModel, SupportModelError
@@ -27,10 +28,11 @@ from evaluation_app.models import KeptJudgement
 from ragd.errors import InvalidInput
 from ragd.identity import can_be_stored
 from ragd.models.embedding import CachingEmbedder
-from retrieval_app.llm.chat_model import Endpoint
+from retrieval_app.llm.chat_model import SEED, Endpoint
 
-JudgeName = Literal["none", "embedded", "llm"]
+JudgeName = Literal["none", "embedded", "llm", "panel"]
 JUDGES: tuple[JudgeName, ...] = get_args(JudgeName)
+EMBEDDED = "embedded"
 TEXTS = ("judge_model", "llm_model", "system_prompt")
 CUT = 10
 CUT_MAX = 1000
@@ -45,8 +47,9 @@ class RunSettings:
     labelled; needs answers. label_threshold: the least label of a document that MAP and MRR over labels count as
     relevant, above 0 to 1. corrective: whether the collection's corrective step is on, None: as the collection has it.
     as_of: ISO 8601 with a zone, every question meets the collection as it was then; None: as it is.
-    llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL. rubrics: those of
-    the set when the run began (`Rubric.as_dict()`).
+    llm_model: None for the collection's answerer. judge_model: "" for RAGD_LLM_MODEL; of a panel its members, chat
+    models and "embedded" with commas between, "" for the embedded judge and the usual chat model. rubrics: those of the
+    set when the run began (`Rubric.as_dict()`).
     """
 
     answers: bool = True
@@ -70,6 +73,8 @@ class RunSettings:
                 raise InvalidInput(f"{name} must be a text without NUL and half characters, not {text!r}", field=name)
         if self.judge not in JUDGES:
             raise InvalidInput(f"judge must be one of {', '.join(JUDGES)}, not {self.judge!r}", field="judge")
+        if self.judge == "panel":
+            _check_panel(self.panel)
         if self.unit not in UNITS:
             raise InvalidInput(f"unit must be one of {', '.join(UNITS)}, not {self.unit!r}", field="unit")
         if self.downstream not in DOWNSTREAM:
@@ -96,6 +101,18 @@ class RunSettings:
             )
 
     @property
+    def panel(self) -> tuple[str, ...]:
+        """The judges of a panel: EMBEDDED, and names of chat models, "" for the usual one."""
+        names = tuple(name.strip() for name in self.judge_model.split(","))
+        return names if any(names) else (EMBEDDED, "")
+
+    @property
+    def chat_judges(self) -> tuple[str, ...]:
+        """The chat models that judge, "" for the usual one."""
+        members = {"llm": (self.judge_model,), "panel": self.panel}.get(self.judge, ())
+        return tuple(name for name in members if name != EMBEDDED or self.judge == "llm")
+
+    @property
     def moment(self) -> datetime | None:
         """as_of as a time."""
         return datetime.fromisoformat(self.as_of) if self.as_of else None
@@ -113,6 +130,22 @@ class RunSettings:
         if unknown := sorted(set(values) - known):
             raise InvalidInput(f"unknown field {unknown[0]!r}; known are {', '.join(sorted(known))}", field=unknown[0])
         return cls(**{**values, "rubrics": tuple(values.get("rubrics", ()))})
+
+
+def _check_panel(names: Sequence[str]) -> None:
+    """Raises InvalidInput."""
+    wrong = (
+        "names a judge twice" if len(set(names)) < len(names)
+        else f"names {len(names)}" if not MEMBERS_MIN <= len(names) <= MEMBERS_MAX
+        else "has a blank name" if "" in names and names != (EMBEDDED, "")
+        else ""
+    )  # fmt: skip
+    if wrong:
+        raise InvalidInput(
+            f"judge_model of a panel must name {MEMBERS_MIN} to {MEMBERS_MAX} different judges with commas between, "
+            f"such as 'embedded, gpt-4o', and it {wrong}: {', '.join(names)!r}",
+            field="judge_model",
+        )
 
 
 def _check_time(text: Any) -> str:
@@ -163,15 +196,21 @@ def open_judge(settings: RunSettings, cache: JudgementCache | None = None) -> Ju
     """
     if settings.judge == "none":
         return None
-    if settings.judge == "embedded":
+    if settings.judge == EMBEDDED:
         return _embedded_judge(settings.unit, site.RAGD_JUDGE_PATH)
-    return LlmJudge(
-        judge_model(settings.judge_model),
-        judge_endpoint(settings.judge_model),
-        judging_embedder(),
-        cache=cache if cache is not None else StoredJudgements(),
-        unit=settings.unit,
-    )
+    cache = cache if cache is not None else StoredJudgements()
+    if settings.judge == "llm":
+        return open_chat_judge(settings.judge_model, cache, settings.unit)
+    return PanelJudge([
+        _embedded_judge(settings.unit, site.RAGD_JUDGE_PATH) if name == EMBEDDED
+        else open_chat_judge(name, cache, settings.unit)
+        for name in settings.panel
+    ])  # fmt: skip
+
+
+def open_chat_judge(model: str, cache: JudgementCache | None, unit: Unit = "tokens", seed: int = SEED) -> LlmJudge:
+    """model: "" for the usual one. cache: None keeps nothing. Raises ServiceError as `open_judge`."""
+    return LlmJudge(judge_model(model), judge_endpoint(model), judging_embedder(), cache=cache, unit=unit, seed=seed)
 
 
 def open_grader(judge_model_name: str = "", cache: JudgementCache | None = None) -> Grader | None:

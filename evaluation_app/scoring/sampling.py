@@ -46,7 +46,7 @@ def judge_run(run: QueryRun, settings: RunSettings | None = None, *, actor: serv
     """
     chosen = settings or RunSettings()
     if chosen.judge == "none":
-        raise WrongValueError("judge must be 'embedded' or 'llm', not 'none': a judge is what this asks for", "judge")
+        raise WrongValueError(f"judge must be one of {', '.join(JUDGES)}, not 'none': a judge is asked for", "judge")
     if run.elsewhere:  # its scores would be seen by who may see those of one of them
         raise ServiceError(
             f"the run {run.pk} searched several collections; ask one of them to have the answer judged",
@@ -110,7 +110,7 @@ def forget_scores(runs: Sequence[UUID]) -> int:
 
 log = logging.getLogger(__name__)
 
-JUDGES = ("embedded", "llm")
+JUDGES = ("embedded", "llm", "panel")
 PER_DAY_MAX = 100_000
 LOOK_BACK = timedelta(minutes=15)  # a run is stored when it ends, and stands in the list where it began
 SLICE_S = 20.0  # of a worker's time at once, so that documents do not wait

@@ -23,11 +23,13 @@ from collections_app.index.stores import LOCAL_MODEL, embedder_for
 from collections_app.models import Collection
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.llm_judge import LlmComponents
-from evaluation_app.judges.protocol import Case, ComponentJudge, Judge, Judgement, JudgementCache, embed_texts
+from evaluation_app.judges.panel import disagree
+from evaluation_app.judges.protocol import Case, ComponentJudge, Judgement, JudgementCache, embed_texts
 from evaluation_app.judges.rubrics import RubricScores, read_rubrics, score_rubrics
 from evaluation_app.measures.ranking import DOWNSTREAM, NOTHING_RELEVANT
 from evaluation_app.measures.scores import NO_ANSWER, NO_CONTEXT, REFUSED, Score, failed, scored, unscorable
 from evaluation_app.models import Span as StoredSpan
+from evaluation_app.reviews.calibration import JudgeFit, fit_in_force, fit_named
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES
 from evaluation_app.scoring.contributions import (
     Contributions,
@@ -162,8 +164,9 @@ def root_of(run: QueryRun) -> str:
     return rows.filter(run_id=run.pk).values_list("span_id", flat=True).first() or ""
 
 
-def record_scores(span: Span, scores: Mapping[str, Score], judge: Judge | None, details: Mapping[str, Any]) -> None:
-    """Each score as one metric. groundedness is adherence under the name that the fields of AITF have for it."""
+def record_scores(span: Span, scores: Mapping[str, Score], judge: str | None, details: Mapping[str, Any]) -> None:
+    """Each score as one metric. groundedness is adherence under the name that the fields of AITF have for it. judge:
+    its name and version."""
     named = dict(scores)
     if "adherence" in named:
         named["groundedness"] = named["adherence"]
@@ -177,8 +180,8 @@ def record_scores(span: Span, scores: Mapping[str, Score], judge: Judge | None, 
             label=score.reason if score.state == "unscorable" else None,
             error_type=score.reason if score.state == "error" else None,
             explanation=details.get("explanation") if name in EXPLAINED else None,
-            annotator="LLM" if judged and judge is not None and judge.name == "llm" else "CODE",
-            identifier=f"{judge.name} {judge.version}" if judged and judge is not None else None,
+            annotator="LLM" if judged and judge is not None and not judge.startswith("embedded") else "CODE",
+            identifier=judge if judged else None,
         )
         telemetry.record_evaluation(span, evaluation, number)
 
@@ -214,31 +217,46 @@ class Scorer:
     """Scores the runs of one collection under one setting. May be used by several threads.
 
     collection: None when it is gone; then single chunks cannot be answered from, and all else is scored. cache: for a
-    chat model's judgements; None: those kept in the database. Raises ServiceError (422, "no_judge_model") when the
-    settings ask for a chat model as judge and none is set up.
+    chat model's judgements; None: those kept in the database. version: of the judge of a run that has begun, by whose
+    calibration it goes on; None: by the one in force. Raises ServiceError (422, "no_judge_model") when the settings ask
+    for a chat model as judge and none is set up.
     """
 
     def __init__(
-        self, settings: RunSettings, collection: Collection | None, *, cache: JudgementCache | None = None
+        self,
+        settings: RunSettings,
+        collection: Collection | None,
+        *,
+        cache: JudgementCache | None = None,
+        version: str | None = None,
     ) -> None:
         self.settings = settings
         self.collection = collection
         self.judge = open_judge(settings, cache)
+        self.fit = self._open_fit(version)
         self.rubrics = read_rubrics(settings.rubrics)
-        self.grader = open_grader(settings.judge_model, cache) if self.rubrics else None
+        model = next(iter(settings.chat_judges), settings.judge_model)
+        self.grader = open_grader(model, cache) if self.rubrics else None
         self.component_judge = self._open_component_judge(cache)
         self._remembering = _embedder_of(collection)
+
+    def _open_fit(self, version: str | None) -> JudgeFit | None:
+        if self.judge is None or self.collection is None:
+            return None
+        if version is not None:
+            return fit_named(self.collection, version)
+        return fit_in_force(self.collection, self.settings.judge, self.judge.version)
 
     def _open_component_judge(self, cache: JudgementCache | None) -> ComponentJudge | None:
         """The judge itself where it can, the judging chat model, or None: rules decide."""
         judge: object = self.judge
         if isinstance(judge, ComponentJudge):
             return judge
-        if self.settings.judge != "llm":
+        if not self.settings.chat_judges:
             return None
         kept = cache if cache is not None else StoredJudgements()
-        named = self.settings.judge_model
-        return LlmComponents(judge_model(named), judge_endpoint(named), judging_embedder(), kept)
+        model = self.settings.chat_judges[0]
+        return LlmComponents(judge_model(model), judge_endpoint(model), judging_embedder(), kept)
 
     @property
     def _is_weak(self) -> bool:
@@ -252,7 +270,7 @@ class Scorer:
     @property
     def judge_version(self) -> str:
         """Changes when the same run may get other figures from the judge; "" without a judge."""
-        return "" if self.judge is None else self.judge.version
+        return "" if self.judge is None else self.judge.version + (self.fit.suffix if self.fit else "")
 
     def score(self, run: QueryRun, golden: Golden | None) -> ScoredRun:
         """Everything that can be measured of the run. golden: None for traffic that nobody expected anything of.
@@ -268,7 +286,7 @@ class Scorer:
             judgement = self._judge(case)
             contributions = self._contributions(run, case, golden)
             result = self._gather(run, case, golden, judgement, contributions)
-            record_scores(span, result.scores, self.judge, result.details)
+            record_scores(span, result.scores, self.judge_identity if self.judge else None, result.details)
         self._keep(run, result, contributions)
         return result
 
@@ -327,6 +345,8 @@ class Scorer:
             scores |= retrieval_scores(run.retrieved_ids, golden, self.settings.cut)
             details["ranks"] = asdict(FirstRanks.of(run.retrieved_ids, golden))
         scores |= self._trace_scores(outcome, judgement)
+        if self.fit is not None:
+            scores, details = self.fit.apply(scores, details)
         silent = SILENT.get(outcome, "")
         if self._is_weak:
             scores["stated"] = (
@@ -493,6 +513,9 @@ def _details(judgement: Judgement | None) -> dict[str, Any]:
         details["explanation"] = judgement.explanation
     if judgement.refuted:
         details["contradictions"] = {key: asdict(found) for key, found in judgement.refuted.items()}
+    if judgement.members:
+        details["panel"] = list(judgement.members)
+        details["disagree"] = disagree(judgement.members)
     if judgement.estimates:
         details["estimates"] = {name: estimate.as_dict() for name, estimate in judgement.estimates.items()}
     if judgement.likely:

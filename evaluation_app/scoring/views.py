@@ -340,9 +340,9 @@ class SamplingForm(forms.Form):
         }
         super().__init__(data, initial=initial)
         choices = [("embedded", gettext_lazy("Embedded judge (no cost)"))]
-        self.has_model = has_judge_model() or sampling.judge == "llm"
+        self.has_model = has_judge_model() or sampling.judge != "embedded"
         if self.has_model:
-            choices.append(("llm", gettext_lazy("Chat model")))
+            choices += [("llm", gettext_lazy("Chat model")), ("panel", gettext_lazy("Panel of judges"))]
             self.fields["judge_model"].help_text = f"Default: {judge_model()}"
         else:
             del self.fields["judge_model"]

@@ -198,6 +198,7 @@ POLICIES: dict[str, Policy] = {
         f"CASE WHEN kind = 'conformance' THEN true WHEN kind = 'bisection' THEN {BOTH_ITEMS}"
         f" WHEN kind IN ('duplicates', 'findings') THEN {named('read', 'subject', 'operations.created_at')}"
         f" AND {shows_named(REACHED, 'subject')}"
+        f" WHEN kind = 'judge_check' THEN {named('evaluate', 'subject', 'operations.created_at')}"
         f" WHEN kind = 'sync' THEN {named('write', 'subject', 'operations.created_at')} ELSE"
         f" {named('administer', 'subject')} OR (SELECT ragd_all('administer'))"
         f" OR created_by = (SELECT ragd_access() ->> 'name') AND (subject = '' OR {named('read', 'subject')}) END",

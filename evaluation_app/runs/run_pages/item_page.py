@@ -19,6 +19,7 @@ from collections_app.models import Collection, Document
 from evaluation_app.golden.expectations import key_address, split_key
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.feature_model import is_weak
+from evaluation_app.judges.protocol import MEASURES as JUDGED
 from evaluation_app.measures.catalogue import Measure, measure_of, order_of
 from evaluation_app.measures.scores import SUPPORTED_WITHOUT, Score
 from evaluation_app.models import EvaluationItem, EvaluationRun
@@ -311,7 +312,9 @@ def _rank_in(keys: Sequence[str], requested: str) -> int | None:
 EARLIER_RUNS = 12
 EARLIER_COLUMNS = 2
 HEADLINE_SCORES = 5
-SHOWN_ELSEWHERE = ("explanation", "likely", "store_state", "components", "citations", "estimates")
+SHOWN_ELSEWHERE = (
+    "explanation", "likely", "store_state", "components", "citations", "estimates", "calibration", "panel", "disagree",
+)  # fmt: skip
 LIST_NAMES = ("vector", "lexical", "codes", *HOP_LISTS, "fused", "reranked")
 
 
@@ -393,6 +396,9 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         "expected": expected,
         "list_names": [name for name, _ in expected[0].ranks] if expected else [],
         "worth": worth_of(item, addresses),
+        "panel": item.details.get("panel") or [],
+        "panel_measures": [measure_of(name) for name in JUDGED],
+        "raw": (item.details.get("calibration") or {}).get("raw", {}),
         "components": components_of(item),
         "cited": citations_of(item, addresses),
         "query_ms": query_ms,

@@ -31,6 +31,7 @@ from evaluation_app.runs.comparison.changes import query_times
 from evaluation_app.runs.reports import BETTER, BY_MODE, RESULTS, TONES, WORSE, Result, count_results
 from evaluation_app.runs.run_pages.runs_page import (
     CHANGE_TITLES,
+    DISAGREE,
     TONE_TITLES,
     ItemList,
     ItemRow,
@@ -77,7 +78,7 @@ QUESTIONS = ListKind(
 CARD_MEASURES = 3  # shown of each question; the filter's measure is always among them
 CATEGORY_COLUMNS = 6
 TWO_VALUED = ("hit", "chunk_hit", "adherence", "right_outcome", "exact_match", "contains", "accuracy")
-JUDGE_DOCS = dict.fromkeys(("embedded", "llm"), "docs/judges.md")
+JUDGE_DOCS = dict.fromkeys(("embedded", "llm", "panel"), "docs/judges.md")
 EXCERPT_CHARS = 400
 PARTS = {
     "questions": "evaluation/dashboard/parts/questions.html",
@@ -115,7 +116,8 @@ class ModeRow:
 @dataclass(frozen=True, slots=True)
 class QuestionCard:
     """A question as every list of a run's questions shows it. answer, expected: "" where there is none. modes: that
-    fail it and that the result does not name, the rarest first. scores: of measures that say enough of one question."""
+    fail it and that the result does not name, the rarest first. scores: of measures that say enough of one question.
+    panel: what each judge of a panel said, where they disagree."""
 
     question: str
     href: str
@@ -128,6 +130,7 @@ class QuestionCard:
     scores: Sequence[tuple[Measure, Score | None]]
     number: int
     category: str
+    panel: Sequence[Mapping[str, Any]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +192,8 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "others": len(others),
         "accuracy": judge_accuracy(figures),
         "estimates": estimated_means(listed.everything),
+        "disagreeing": sum(row.judges == DISAGREE for row in listed.everything),
+        "disagreeing_href": items_address(run, judges=DISAGREE),
         "judge_docs": docs_address(JUDGE_DOCS.get(run.judge, "")),
         "all_metrics": request.GET.get("metrics") == "all",
         "misses": [(measure_of(miss.measure, bands), miss) for miss in run_misses(run.summary, run.thresholds)]
@@ -262,10 +267,12 @@ def read_cards(
 ) -> list[QuestionCard]:
     """These questions with their texts, in the given order: one query. query: of the list that they stand in."""
     records = run.items.filter(position__in=[row.position for row in rows])
+    fields = ("position", "answer", "golden__expected_answer", "details__panel")
     texts = {
-        position: (answer or "", expected or "")
-        for position, answer, expected in records.values_list("position", "answer", "golden__expected_answer")
+        position: (answer or "", expected or "", panel or ())
+        for position, answer, expected, panel in records.values_list(*fields)
     }
+    missing: tuple[str, str, Sequence[Any]] = ("", "", ())
     counts = mode_counts(run)
     return [
         QuestionCard(
@@ -273,8 +280,8 @@ def read_cards(
             href=reverse("evaluation:evaluation-item", args=[run.pk, row.position]) + query,
             result=row.result,
             change=row.change,
-            answer=_excerpt(texts.get(row.position, ("", ""))[0]),
-            expected=_excerpt(texts.get(row.position, ("", ""))[1]),
+            answer=_excerpt(texts.get(row.position, missing)[0]),
+            expected=_excerpt(texts.get(row.position, missing)[1]),
             error=row.error,
             modes=sorted(
                 (key for key in row.failures if BY_MODE.get(key) != row.result.key), key=lambda key: counts.get(key, 0)
@@ -282,6 +289,7 @@ def read_cards(
             scores=[(measure, row.scores.get(measure.name)) for measure in measures],
             number=row.position + 1,
             category=row.category,
+            panel=texts.get(row.position, missing)[2] if row.judges == DISAGREE else (),
         )
         for row in rows
     ]

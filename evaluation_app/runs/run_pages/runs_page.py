@@ -261,11 +261,12 @@ def disable_and_run(run: EvaluationRun, document: Document, *, actor: services.A
 
 LIGHT = (
     "position", "question_text", "category", "weight", "outcome", "scores", "golden__thresholds", "modes", "took_ms",
-    "error", "query_run", "details__estimates",
+    "error", "query_run", "details__estimates", "details__disagree",
 )  # fmt: skip
 WORST = "worst"
 OWN_SORTS = (WORST, "position", "question", "category", "outcome", "took")
 PASSED, MISSED, UNJUDGED = "passed", "missed", "none"
+DISAGREE = "disagree"
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,7 +274,7 @@ class ItemRow:
     """misses: the thresholds that the question does not reach; None where no threshold speaks of it.
 
     thresholds: the question's own. estimates: measure -> {"value", "low", "high"} as the judge estimates it. change:
-    worse or better than in the run that this one is held against.
+    worse or better than in the run that this one is held against. judges: of a panel "agree" or "disagree".
     """
 
     position: int
@@ -291,6 +292,7 @@ class ItemRow:
     estimates: Mapping[str, Mapping[str, float]]
     result: Result
     change: str = ""
+    judges: str = ""
 
     @property
     def verdict(self) -> str:
@@ -328,7 +330,7 @@ def read_rows(run: EvaluationRun) -> list[ItemRow]:
 
 def row_of(item: EvaluationItem) -> ItemRow:
     values = {name: getattr(item, name) for name in LIGHT if "__" not in name}
-    values["details__estimates"] = item.details.get("estimates")
+    values |= {f"details__{name}": item.details.get(name) for name in ("estimates", "disagree")}
     values["golden__thresholds"] = item.golden.get("thresholds")
     return _row(values, item.run.thresholds, thresholds_for(item.run.golden_set))
 
@@ -352,6 +354,7 @@ def _row(values: Mapping[str, Any], thresholds: Mapping[str, float], bands: Band
         query_run=values["query_run"],
         estimates=values["details__estimates"] or {},
         result=result_of(values["outcome"], scores.value("correctness"), values["modes"], bands),
+        judges={True: DISAGREE, False: "agree"}.get(values["details__disagree"], ""),
     )
 
 
@@ -400,9 +403,12 @@ TONE_TITLES = {
     "watch": gettext_lazy("Partly right"),
     "good": gettext_lazy("Right"),
 }
+JUDGES_TITLES = {DISAGREE: gettext_lazy("Judges disagree"), "agree": gettext_lazy("Judges agree")}
 CHANGE_TITLES = {WORSE: gettext_lazy("worse than before"), BETTER: gettext_lazy("better than before")}
-CHIPS = ("outcome", "category", "mode", "measure", "sort", "verdict", "result", "change")
-FILTERS = ("text", "result", "change", "outcome", "verdict", "category", "mode", "measure", "score", "low", "high")
+CHIPS = ("outcome", "category", "mode", "measure", "sort", "verdict", "result", "change", "judges")
+FILTERS = (
+    "text", "result", "change", "outcome", "verdict", "category", "mode", "measure", "score", "low", "high", "judges",
+)  # fmt: skip
 
 
 def item_filters(rows: Sequence[ItemRow]) -> list[Filter]:
@@ -427,6 +433,7 @@ def item_filters(rows: Sequence[ItemRow]) -> list[Filter]:
         "verdict": (gettext("Thresholds"), verdicts, [row.verdict for row in rows]),
         "result": (gettext("Result"), results, [key for row in rows for key in (row.result.tone, row.result.key)]),
         "change": (gettext("Change"), CHANGE_TITLES, [row.change for row in rows]),
+        "judges": (gettext("Judges"), JUDGES_TITLES, [row.judges for row in rows]),
     }
     chips = {name: Filter(name, label, _counted(labels, values)) for name, (label, labels, values) in counted.items()}
     chips["sort"] = Filter(
@@ -514,6 +521,7 @@ class ItemList:
             and requested["verdict"] in (None, "", row.verdict)
             and requested["result"] in (None, "", row.result.tone, row.result.key)
             and requested["change"] in (None, "", row.change)
+            and requested["judges"] in (None, "", row.judges)
             and requested["category"] in (None, "", row.category)
             and (not requested["mode"] or requested["mode"] in row.modes)
             and (not requested["measure"] or self._score_passes(row))
