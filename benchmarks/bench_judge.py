@@ -12,7 +12,6 @@ one of those six in turn wherever it needs held-out rows, then compared with the
   unchanged, beside the same floor.
 Calibration to a collection (`reviews.calibration`), each set as one collection: LABEL_DRAWS times 20, 40 and 80 of its
 rows are drawn as labelled, and the other rows judged before and after: how far the mean is off, and single verdicts.
-
 Then the judge that was fitted on the six sets beside emanual, on emanual's training rows, which no fit reads.
 Intervals are 95 % bootstrap intervals; those of the means draw rows within each set. Speed: rows judged per second from
 texts alone, embedding included, by a judge that has kept nothing. --write stores the accuracy for `accuracy_of`.
@@ -250,8 +249,8 @@ def calibrated(name: str, rows: Sequence[LabelledScore], number: int, draw: int)
 
 def print_calibration(sets: Sequence[Predicted]) -> None:
     agreement.RESAMPLES = 2  # the intervals of a fit are not looked at
-    print(f"\nCalibration to one set, mean of the sets over {LABEL_DRAWS} draws, [95 % of draws]")
-    print("measure             labels  mean off before        after                  single before          after"
+    print(f"\nCalibration to one set, mean of the sets over {LABEL_DRAWS} draws, [95 % of draws]\n"
+          "measure             labels  mean off before        after                  single before          after"
           "                  balanced accuracy before, after; numbers: coverage                 fit used")  # fmt: skip
     for name in ("adherence", *SHARES):
         rows = [labelled(one, name) for one in sets]
