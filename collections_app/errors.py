@@ -22,19 +22,7 @@ from psycopg.errors import InsufficientPrivilege
 
 from collections_app.access.context import Forbidden
 from collections_app.http.validation import describe_problems
-from ragd.errors import (
-    DimensionMismatch,
-    EmbedderError,
-    EmptyContent,
-    IndexVersionChanged,
-    InvalidInput,
-    LexicalDisabled,
-    QueryVectorError,
-    RagdError,
-    RerankerError,
-    UnknownCollection,
-    UnsupportedDatabase,
-)
+from ragd import errors
 from ragd.readers.types import ParseError
 
 log = logging.getLogger(__name__)
@@ -84,16 +72,16 @@ class WrongValueError(ServiceError):
 # The first match counts, so a child stands before its parent. None: the exception says it itself.
 TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (Forbidden, 403, "forbidden"),
-    (EmptyContent, 400, "empty_content"),
-    (DimensionMismatch, 400, "dimension_mismatch"),
-    (LexicalDisabled, 400, "lexical_disabled"),
-    (InvalidInput, 422, "invalid_input"),
-    (UnknownCollection, 404, "unknown_collection"),
-    (IndexVersionChanged, 409, "index_version_changed"),
-    (UnsupportedDatabase, 503, "unsupported_database"),
-    (EmbedderError, 502, "embedder_failed"),
-    (RerankerError, 502, "reranker_failed"),
-    (RagdError, 500, "internal_error"),
+    (errors.EmptyContent, 400, "empty_content"),
+    (errors.DimensionMismatch, 400, "dimension_mismatch"),
+    (errors.LexicalDisabled, 400, "lexical_disabled"),
+    (errors.InvalidInput, 422, "invalid_input"),
+    (errors.UnknownCollection, 404, "unknown_collection"),
+    (errors.IndexVersionChanged, 409, "index_version_changed"),
+    (errors.UnsupportedDatabase, 503, "unsupported_database"),
+    (errors.EmbedderError, 502, "embedder_failed"),
+    (errors.RerankerError, 502, "reranker_failed"),
+    (errors.RagdError, 500, "internal_error"),
     (ParseError, 422, "unreadable_file"),
     (Http404, 404, "not_found"),
     (ObjectDoesNotExist, 404, "gone"),  # deleted, or closed to this reader, while it was read
@@ -210,8 +198,8 @@ def method_not_allowed(request: HttpRequest, allowed: str) -> JsonResponse:
 
 
 def _describe_known(exc: BaseException, status: int, name: str) -> dict[str, Any]:
-    if isinstance(exc, RagdError) and status != 500:
-        if isinstance(exc, EmbedderError) and not isinstance(exc, QueryVectorError):
+    if isinstance(exc, errors.RagdError) and status != 500:
+        if isinstance(exc, errors.EmbedderError) and not isinstance(exc, errors.QueryVectorError):
             name = f"{name}_{exc.kind}"
         return error_body(name, exc.message, exc.field)
     if isinstance(exc, ParseError):

@@ -50,15 +50,7 @@ from ragd.conformance import Report
 from ragd.types import SPEC_VERSION
 from ragd.version import product_version
 from ragd_site.backup.commands import COMMANDS as BACKUP
-from ragd_site.operations.erasure.documents import (
-    erase_collection,
-    erase_collection_again,
-    erase_document,
-    erase_document_again,
-    erase_person,
-    erase_person_again,
-    find_user,
-)
+from ragd_site.operations.erasure import documents
 from ragd_site.operations.erasure.ledger import ledger_path, make_anchor, read_anchor, replay
 from ragd_site.operations.leak_probe import probe
 from ragd_site.operations.summaries import operations_summary
@@ -273,9 +265,9 @@ def _print(text: str, options: Options) -> None:
 ROUNDS = 3
 NAMES = {"document": 2, "collection": 1, "person": 1, "list": 0, "replay": 1}
 AGAIN = {
-    Erasure.Kind.DOCUMENT.value: erase_document_again,
-    Erasure.Kind.COLLECTION.value: erase_collection_again,
-    Erasure.Kind.PERSON.value: erase_person_again,
+    Erasure.Kind.DOCUMENT.value: documents.erase_document_again,
+    Erasure.Kind.COLLECTION.value: documents.erase_collection_again,
+    Erasure.Kind.PERSON.value: documents.erase_person_again,
 }
 
 
@@ -324,11 +316,11 @@ def run_erase(options: Options) -> Answer:
         done = replay(Path(names[0]) if names else ledger_path(), AGAIN)
         return {"what": what, "erased": [erasure.as_dict() for erasure in done]}
     if what == "person":
-        erasure = erase_person(find_user(names[0]), dry_run=dry_run)
+        erasure = documents.erase_person(documents.find_user(names[0]), dry_run=dry_run)
     elif what == "document":
-        erasure = erase_document(get_collection(names[0]), names[1], dry_run=dry_run)
+        erasure = documents.erase_document(get_collection(names[0]), names[1], dry_run=dry_run)
     else:
-        erasure = erase_collection(get_collection(names[0]), dry_run=dry_run)
+        erasure = documents.erase_collection(get_collection(names[0]), dry_run=dry_run)
     return {"what": what, "dry_run": dry_run} | erasure.as_dict()
 
 

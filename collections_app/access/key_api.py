@@ -18,17 +18,7 @@ from ninja import Field, Schema
 from pydantic import Strict, StrictInt
 
 from collections_app.access import api_keys as service
-from collections_app.access.auth import (
-    LOCAL_KEY,
-    BearerAuth,
-    Router,
-    answer,
-    bearer_secret,
-    check_unlimited,
-    out_of_scope,
-    request_key,
-    require_key,
-)
+from collections_app.access import auth
 from collections_app.access.context import SYSTEM, current_access, set_access, system_access
 from collections_app.access.permissions import Permission
 from collections_app.access.services import limit_of
@@ -40,7 +30,7 @@ from collections_app.http.schemas import PageOf, Request
 from collections_app.http.validation import Moment
 from collections_app.models import ApiKey
 
-router = Router(auth=BearerAuth(Permission.ADMINISTER, Permission.ADMINISTER), tags=["api-keys"])
+router = auth.Router(auth=auth.BearerAuth(Permission.ADMINISTER, Permission.ADMINISTER), tags=["api-keys"])
 
 NO_KEY_YET = "first"
 OWN_SITE = ("same-origin", "none")
@@ -121,15 +111,15 @@ class KeyNonce(Schema):
     nonce: str
 
 
-class FirstKeyOpen(BearerAuth):
+class FirstKeyOpen(auth.BearerAuth):
     """Lets a request without a bearer through while no key was ever made, if only a program here can have sent it."""
 
     def __call__(self, request: HttpRequest) -> Any:
         with system_access():
-            is_keyless = bearer_secret(request) is None and LOCAL_KEY not in request.META
+            is_keyless = auth.bearer_secret(request) is None and auth.LOCAL_KEY not in request.META
             is_open = is_keyless and not service.any_key_exists()
         if not is_open:
-            return require_key(request, Permission.ADMINISTER)
+            return auth.require_key(request, Permission.ADMINISTER)
         obstacle = _first_key_obstacle(request)
         if obstacle:
             raise ServiceError(
@@ -171,7 +161,7 @@ def create_key(request: HttpRequest, payload: KeyRequest) -> HttpResponse:
         _make(request, payload, derive_secret(nonce), is_first=is_first)
         return KeyNonce(nonce=nonce)
 
-    return answer(request, produce, KeyNonce, owner=NO_KEY_YET if is_first else None, render=show_secret)
+    return auth.answer(request, produce, KeyNonce, owner=NO_KEY_YET if is_first else None, render=show_secret)
 
 
 @router.get("/api-keys", operation_id="api-keys-list", response=PageOf[KeyItem])
@@ -181,43 +171,43 @@ def list_keys(request: HttpRequest, limit: Limit = DEFAULT_LIMIT, cursor: Cursor
     return paginate(ApiKey.objects.all(), ("-created_at", "-id"), limit=limit, cursor=cursor)
 
 
-@router.get("/api-keys/self", auth=BearerAuth(reads=None), operation_id="api-keys-self", response=KeyItem)
+@router.get("/api-keys/self", auth=auth.BearerAuth(reads=None), operation_id="api-keys-self", response=KeyItem)
 def get_own_key(request: HttpRequest) -> Any:
     """The key that this request is sent with."""
-    return find_key(request_key(request).pk or 0)
+    return find_key(auth.request_key(request).pk or 0)
 
 
 @router.post(
-    "/api-keys/{key_id}/rotate", auth=BearerAuth(changes=None), operation_id="api-keys-rotate", response=KeySecret
+    "/api-keys/{key_id}/rotate", auth=auth.BearerAuth(changes=None), operation_id="api-keys-rotate", response=KeySecret
 )
 def rotate_key(request: HttpRequest, key_id: int, payload: RotationRequest) -> HttpResponse:
     """Another secret for a key, at once; the earlier one ends after the overlap. Expiry and all else stay."""
-    if key_id != request_key(request).pk:
+    if key_id != auth.request_key(request).pk:
         check_manager(request)
     key = find_key(key_id)
 
     def produce() -> KeyNonce:
         nonce = secrets.token_hex(16)
         service.rotate_key(
-            key, overlap_hours=payload.overlap_hours, actor=request_key(request), secret=derive_secret(nonce)
+            key, overlap_hours=payload.overlap_hours, actor=auth.request_key(request), secret=derive_secret(nonce)
         )
         return KeyNonce(nonce=nonce)
 
-    return answer(request, produce, KeyNonce, render=show_secret)
+    return auth.answer(request, produce, KeyNonce, render=show_secret)
 
 
 @router.delete("/api-keys/{key_id}", operation_id="api-keys-revoke", response=KeyItem)
 def revoke_key(request: HttpRequest, key_id: int) -> Any:
     """End a key at once and for good."""
     check_manager(request)
-    return service.revoke_key(find_key(key_id), actor=request_key(request))
+    return service.revoke_key(find_key(key_id), actor=auth.request_key(request))
 
 
 def check_manager(request: HttpRequest) -> None:
     """Raise 403 for a key that does not administer all collections."""
-    check_unlimited(request_key(request))
+    auth.check_unlimited(auth.request_key(request))
     if not current_access().may(Permission.ADMINISTER):
-        raise out_of_scope(request_key(request), Permission.ADMINISTER)
+        raise auth.out_of_scope(auth.request_key(request), Permission.ADMINISTER)
 
 
 def find_key(key_id: int) -> ApiKey:
@@ -254,6 +244,6 @@ def derive_secret(nonce: str, server_key: str = "") -> str:
 def _make(request: HttpRequest, payload: KeyRequest, secret: str, *, is_first: bool) -> None:
     new = service.NewKey(**payload.model_dump())
     if not is_first:
-        service.create_key(new, actor=request_key(request), secret=secret)
+        service.create_key(new, actor=auth.request_key(request), secret=secret)
     elif service.create_first_key(new, secret) is None:
-        require_key(request, Permission.ADMINISTER)  # somebody was faster: 401 from here on
+        auth.require_key(request, Permission.ADMINISTER)  # somebody was faster: 401 from here on

@@ -13,15 +13,7 @@ from django.contrib.auth.models import Group, User
 from django.http import HttpResponse
 from django.utils.translation import gettext, gettext_lazy
 
-from collections_app.access.api_keys import (
-    LIMIT_MAX,
-    OVERLAP_HOURS,
-    OVERLAP_HOURS_MAX,
-    NewKey,
-    create_key,
-    revoke_key,
-    rotate_key,
-)
+from collections_app.access import api_keys
 from collections_app.access.context import current_access
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import needs
@@ -85,11 +77,11 @@ class ApiKeyForm(forms.Form):
         help_text=gettext_lazy("Leave empty for the longest time that the server allows."),
     )
     requests_per_minute = forms.IntegerField(
-        label=gettext_lazy("Requests per minute"), required=False, min_value=0, max_value=LIMIT_MAX,
+        label=gettext_lazy("Requests per minute"), required=False, min_value=0, max_value=api_keys.LIMIT_MAX,
         help_text=gettext_lazy("Leave empty for the server's default. 0 means no limit."),
     )  # fmt: skip
     tokens_per_day = forms.IntegerField(
-        label=gettext_lazy("Tokens per day"), required=False, min_value=0, max_value=LIMIT_MAX,
+        label=gettext_lazy("Tokens per day"), required=False, min_value=0, max_value=api_keys.LIMIT_MAX,
         help_text=gettext_lazy("Of model calls. Leave empty for the server's default. 0 means no limit."),
     )  # fmt: skip
 
@@ -113,9 +105,9 @@ class ApiKeyForm(forms.Form):
 class RotationForm(forms.Form):
     overlap_hours = forms.IntegerField(
         label=gettext_lazy("Overlap (hours)"),
-        initial=OVERLAP_HOURS,
+        initial=api_keys.OVERLAP_HOURS,
         min_value=0,
-        max_value=OVERLAP_HOURS_MAX,
+        max_value=api_keys.OVERLAP_HOURS_MAX,
         help_text=gettext_lazy("How long the earlier secret is still taken."),
     )
 
@@ -154,7 +146,7 @@ def create(request: PageRequest) -> HttpResponse:
     form = ApiKeyForm(request.POST or None, own=None if sees_all() else request.user)
 
     def save() -> HttpResponse:
-        return show_secret(request, *create_key(NewKey(**form.values()), actor=request.user))
+        return show_secret(request, *api_keys.create_key(api_keys.NewKey(**form.values()), actor=request.user))
 
     response, status = submit_form(request, form, save)
     return response or render_page(request, "keys/create.html", {"form": form}, status=status)
@@ -166,7 +158,7 @@ def rotate(request: PageRequest, pk: int) -> HttpResponse:
     form = RotationForm(request.POST or None)
 
     def save() -> HttpResponse:
-        return show_secret(request, *rotate_key(key, **form.cleaned_data, actor=request.user))
+        return show_secret(request, *api_keys.rotate_key(key, **form.cleaned_data, actor=request.user))
 
     response, status = submit_form(request, form, save)
     return response or render_page(request, "keys/rotate.html", {"key": key, "form": form}, status=status)
@@ -175,7 +167,7 @@ def rotate(request: PageRequest, pk: int) -> HttpResponse:
 @needs(None, methods="POST")
 def revoke(request: PageRequest, pk: int) -> HttpResponse:
     key = find_or_404(visible_keys(request), pk=pk)
-    revoke_key(key, actor=request.user)
+    api_keys.revoke_key(key, actor=request.user)
     return tell(request, gettext("The key %(label)s is revoked.") % {"label": key.label}, "collections:keys")
 
 

@@ -19,16 +19,9 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
+from collections_app.access import mail
 from collections_app.access import people as service
 from collections_app.access.context import current_access
-from collections_app.access.mail import (
-    INVITATIONS,
-    can_be_invited,
-    can_mail_passwords,
-    link_base,
-    note_link,
-    send_invitation,
-)
 from collections_app.access.permissions import Permission, Role
 from collections_app.access.rules import ADMINISTER, needs
 from collections_app.collections.models import collection_choices
@@ -128,7 +121,7 @@ class PersonForm(DetailsForm, RoleForm):
         super().__init__(*args, **kwargs)
         log_in = field_of(self, "log_in", forms.ChoiceField)
         log_in.choices = PASSWORD_CHOICES if settings.RAGD_PASSWORD_LOGIN else PASSWORD_CHOICES[-1:]
-        if can_mail_passwords():
+        if mail.can_mail_passwords():
             words = gettext("With a password, which they set by a link in a mail")
             log_in.choices = [("invitation", words), *PASSWORD_CHOICES]
         role = field_of(self, "role", forms.ChoiceField)
@@ -338,7 +331,7 @@ def new_person(request: PageRequest) -> HttpResponse:
 
 def _invite(request: PageRequest, invited: User) -> None:
     with RefusalMessages(request):
-        send_invitation(invited, link_base(request), actor=request.user)
+        mail.send_invitation(invited, mail.link_base(request), actor=request.user)
         messages.success(request, gettext("Invitation sent to %(address)s.") % {"address": invited.email})
 
 
@@ -349,7 +342,7 @@ def person(request: PageRequest, pk: int) -> HttpResponse:
     holder = find_or_404(service.list_people(), pk=pk)
 
     def send() -> HttpResponse:
-        if not can_mail_passwords():
+        if not mail.can_mail_passwords():
             raise Http404("no mail server is set up")
         _invite(request, holder)
         return redirect(request.path)
@@ -383,14 +376,14 @@ def person(request: PageRequest, pk: int) -> HttpResponse:
         response, status = submit_form(request, details, save_details)
     else:
         response, status = _give_role(request, holder, form, acts)
-    is_invitable = can_be_invited(holder)
+    is_invitable = mail.can_be_invited(holder)
     context = {
         "person": holder,
         "details_form": details,
         "link": take_link(request, holder),
-        "link_days": INVITATIONS.lifetime.days,
+        "link_days": mail.INVITATIONS.lifetime.days,
         "can_link": is_invitable,
-        "can_invite": is_invitable and can_mail_passwords() and bool(holder.email),
+        "can_invite": is_invitable and mail.can_mail_passwords() and bool(holder.email),
         "roles": service.roles_of(holder),
         "form": form,
         "groups_form": GroupsForm(initial={"groups": holder.groups.all()}),
@@ -404,10 +397,10 @@ def take_link(request: PageRequest, holder: User) -> str:
     if request.method != "GET" or request.session.get(LINK_FOR) != holder.pk:
         return ""
     del request.session[LINK_FOR]
-    if not can_be_invited(holder):
+    if not mail.can_be_invited(holder):
         return ""
-    note_link(holder, actor=request.user)
-    return INVITATIONS.link_for(holder, link_base(request))
+    mail.note_link(holder, actor=request.user)
+    return mail.INVITATIONS.link_for(holder, mail.link_base(request))
 
 
 OFFERED = 200

@@ -23,17 +23,8 @@ from collections_app.chunks.preview import PreviewChunk as ChunkOfPreview
 from collections_app.documents.api import router as documents_router
 from collections_app.documents.services import get_document
 from collections_app.errors import ServiceError
+from collections_app.http import schemas
 from collections_app.http.fields import CHARS, OVERLAP, TOKENS, DocId, Omitted, Text, accepts, either
-from collections_app.http.schemas import (
-    ChunkItem,
-    ChunkPolicyRequest,
-    ListOf,
-    Request,
-    SegmentRequest,
-    Stored,
-    read_content,
-    read_from,
-)
 from collections_app.http.validation import StrictInt
 from collections_app.jobs.operation_api import OperationOut
 from collections_app.models import Chunk
@@ -46,7 +37,7 @@ CHUNKS_SHOWN = 100
 CHUNKS_SHOWN_MAX = 1000
 
 
-class ChunkItemDetail(ChunkItem):
+class ChunkItemDetail(schemas.ChunkItem):
     overlay: str | None = Field(description='"edit" or "add" where a person wrote the content, else null')
     switched_off: bool = Field(description="disabled by itself, whatever its document is")
     neighbours: list[NeighbourItem] = Field(description="the nearest first, where they were asked for")
@@ -61,7 +52,7 @@ class ChunkItemDetail(ChunkItem):
         return overlay
 
 
-class ChunkChanges(Request):
+class ChunkChanges(schemas.Request):
     model_config = either("content", "enabled")
 
     content: Text | None = Field(None, description="what the chunk is to say; its own text takes an edit back")
@@ -69,7 +60,7 @@ class ChunkChanges(Request):
     revision: StrictInt | None = Field(None, description="that you saw; the answer is 409 when there is a later one")
 
 
-class NewChunk(Request):
+class NewChunk(schemas.Request):
     doc_id: DocId
     content: Text
     after: StrictInt | None = Field(None, description="chunk_index that it follows; null: the end of the document")
@@ -84,7 +75,7 @@ class ChunkChanged(Schema):
     changed: bool = Field(description="false: it was so already, and nothing was done")
 
 
-class OverlayPlace(Request):
+class OverlayPlace(schemas.Request):
     chunk_index: StrictInt
 
 
@@ -102,7 +93,7 @@ class OverlayItem(Schema):
 
 
 class NeighbourItem(Schema):
-    model_config = ConfigDict(alias_generator=read_from("candidate", own=(*Neighbour.__slots__, "page")))
+    model_config = ConfigDict(alias_generator=schemas.read_from("candidate", own=(*Neighbour.__slots__, "page")))
 
     rank: int
     score: float = Field(description="cosine similarity")
@@ -121,13 +112,13 @@ class NeighbourItem(Schema):
         return neighbour.candidate.attributes.get("page_label")
 
 
-class PreviewRequest(Request):
+class PreviewRequest(schemas.Request):
     model_config = either("doc_id", "content")
 
     doc_id: DocId | None = Field(None, description="a stored document")
-    content: Text | list[SegmentRequest] | None = Field(None, description="or a text that is not stored")
+    content: Text | list[schemas.SegmentRequest] | None = Field(None, description="or a text that is not stored")
     title: str | None = Field(None, description="of the content; chunks are embedded with it")
-    policy: ChunkPolicyRequest | None = Field(None, description="what is left out is as in the collection")
+    policy: schemas.ChunkPolicyRequest | None = Field(None, description="what is left out is as in the collection")
     offset: StrictInt = Field(0, ge=0, description="of the first chunk in the answer")
     limit: StrictInt = Field(CHUNKS_SHOWN, ge=0, le=CHUNKS_SHOWN_MAX, description="chunks in the answer")
 
@@ -150,8 +141,8 @@ class PreviewChunk(Schema):
 
 
 class PreviewAnswer(Schema):
-    policy: Stored[ChunkPolicy] = Field(validation_alias="policy.as_dict")
-    policy_now: Stored[ChunkPolicy] = Field(
+    policy: schemas.Stored[ChunkPolicy] = Field(validation_alias="policy.as_dict")
+    policy_now: schemas.Stored[ChunkPolicy] = Field(
         validation_alias="policy_now.as_dict", description="of the document; for a content, of the collection"
     )
     size_chars: int
@@ -262,7 +253,7 @@ def add_chunk(request: HttpRequest, collection: str, payload: NewChunk) -> Any:
     return Status(201, change)
 
 
-@router.get("/collections/{collection}/overlays", operation_id="overlays-list", response=ListOf[OverlayItem])
+@router.get("/collections/{collection}/overlays", operation_id="overlays-list", response=schemas.ListOf[OverlayItem])
 def list_overlays(
     request: HttpRequest, collection: str, doc_id: DocId = param.Query(..., description="of this document")
 ) -> Any:
@@ -328,7 +319,7 @@ def preview_chunks(request: HttpRequest, collection: str, payload: PreviewReques
     if payload.doc_id is not None:
         preview = preview_document(target, get_document(target, payload.doc_id), explicit)
     else:
-        preview = preview_content(target, read_content(payload.content), explicit, title=payload.title or "")
+        preview = preview_content(target, schemas.read_content(payload.content), explicit, title=payload.title or "")
     return PreviewAnswer.from_orm(preview, context={"shown": slice(payload.offset, payload.offset + payload.limit)})
 
 

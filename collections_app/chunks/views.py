@@ -18,23 +18,8 @@ from django.utils.translation import gettext, gettext_lazy
 from django_htmx.http import HttpResponseClientRedirect
 
 from collections_app.access.rules import READ, WRITE, needs
+from collections_app.chunks import edits, finding_scan
 from collections_app.chunks.document_snapshot import nearest_chunks
-from collections_app.chunks.edits import (
-    ChunkChange,
-    add_chunk,
-    attach_overlay,
-    edit_chunk,
-    list_overlays,
-    remove_overlay,
-    set_chunk_enabled,
-)
-from collections_app.chunks.finding_scan import (
-    PAGE_SCAN_S,
-    count_findings,
-    last_finding_scan,
-    list_findings,
-    scan_collection,
-)
 from collections_app.chunks.finding_scan import policy_of as security_policy_of
 from collections_app.chunks.outliers import find_outliers, last_scan, scan_duplicates
 from collections_app.chunks.overlays import FLAG_WORDS, FLAGS
@@ -104,24 +89,24 @@ def change(request: PageRequest, name: str, index: int, doc_id: str) -> HttpResp
 
 def _change(
     request: PageRequest, collection: Collection, doc_id: str, index: int, values: dict[str, Any]
-) -> ChunkChange:
+) -> edits.ChunkChange:
     action, user = values["action"], request.user
     if action == "undo":
-        return remove_overlay(collection, doc_id, values["overlay_id"] or 0, actor=user)
+        return edits.remove_overlay(collection, doc_id, values["overlay_id"] or 0, actor=user)
     if action == "attach":
         target = values["target"]
-        return attach_overlay(
+        return edits.attach_overlay(
             collection, doc_id, values["overlay_id"] or 0, -1 if target is None else target, actor=user
         )
     options = {"revision": values["revision"], "actor": user}
     if action == "edit":
-        return edit_chunk(collection, doc_id, index, values["content"], **options)
+        return edits.edit_chunk(collection, doc_id, index, values["content"], **options)
     if action == "add":
-        return add_chunk(collection, doc_id, values["content"], after=index, **options)
-    return set_chunk_enabled(collection, doc_id, index, enabled=action == "enable", **options)
+        return edits.add_chunk(collection, doc_id, values["content"], after=index, **options)
+    return edits.set_chunk_enabled(collection, doc_id, index, enabled=action == "enable", **options)
 
 
-def _say(collection: Collection, action: str, index: int, chunk_change: ChunkChange) -> SafeString | str:
+def _say(collection: Collection, action: str, index: int, chunk_change: edits.ChunkChange) -> SafeString | str:
     """What was done; a change that is new can be undone from there."""
     if not chunk_change.changed:
         return gettext("Chunk %(index)s: no changes.") % {"index": index}
@@ -137,7 +122,7 @@ def _say(collection: Collection, action: str, index: int, chunk_change: ChunkCha
     )
 
 
-def _address(name: str, chunk_change: ChunkChange) -> str:
+def _address(name: str, chunk_change: edits.ChunkChange) -> str:
     address = reverse("collections:document", args=[name, chunk_change.doc_id])
     return (
         address
@@ -155,7 +140,7 @@ def _back(request: PageRequest, otherwise: str) -> HttpResponse:
 def overlays(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Every change of a document's chunks; those whose text is gone can be attached elsewhere or removed."""
     collection, document = find_document(name, doc_id)
-    context = {"collection": collection, "document": document, "overlays": list_overlays(collection, doc_id)}
+    context = {"collection": collection, "document": document, "overlays": edits.list_overlays(collection, doc_id)}
     return render_page(request, "collections/overlays.html", context)
 
 
@@ -212,7 +197,7 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
     """Counts per family and the chunks, the riskiest first, by ?family=; a POST looks through the chunks."""
     collection = find_collection(name)
     if request.method == "POST":
-        report = scan_collection(collection, seconds=PAGE_SCAN_S, actor=request.user).report
+        report = finding_scan.scan_collection(collection, seconds=finding_scan.PAGE_SCAN_S, actor=request.user).report
         count = counted(report["chunks_scanned"], gettext("chunk,chunks"))
         message = gettext("%(chunks)s scanned.") % {"chunks": count}
         if report["complete"]:
@@ -224,12 +209,12 @@ def findings(request: PageRequest, name: str) -> HttpResponse:
     family = request.GET.get("family", "")
     family = family if family in FAMILIES else ""
     number = min(page_number(request), PAGE_MAX)
-    rows = list_findings(collection, family, offset=(number - 1) * ROWS_PER_PAGE, limit=ROWS_PER_PAGE + 1)
-    scan = last_finding_scan(collection)
+    rows = finding_scan.list_findings(collection, family, offset=(number - 1) * ROWS_PER_PAGE, limit=ROWS_PER_PAGE + 1)
+    scan = finding_scan.last_finding_scan(collection)
     context = {
         "collection": collection,
         "tab": "findings",
-        "counts": count_findings(collection),
+        "counts": finding_scan.count_findings(collection),
         "family": family,
         "rows": rows[:ROWS_PER_PAGE],
         **pages_around(number, has_more=len(rows) > ROWS_PER_PAGE),

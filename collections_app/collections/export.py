@@ -24,26 +24,7 @@ from psycopg.errors import UndefinedTable
 
 from collections_app.access.context import bind, current_access, tell_nodes
 from collections_app.audit import services
-from collections_app.collections.export_parts import (
-    CHUNKS,
-    DOCUMENTS,
-    FILE_SUFFIX,
-    FORMAT,
-    FORMAT_VERSION,
-    LISTS,
-    MANIFEST,
-    OVERLAYS,
-    REVISIONS,
-    SETTINGS,
-    SOURCES,
-    UPLOADS,
-    VECTORS,
-    VECTORS_AT_ONCE,
-    Member,
-    Table,
-    read_lists,
-    registered_parts,
-)
+from collections_app.collections import export_parts
 from collections_app.errors import ServiceError
 from collections_app.index.swap import ensure_serving
 from collections_app.jobs.operations import OnProgress, OperationProgress, begin, count_running
@@ -163,8 +144,8 @@ class Export:
             )
         ensure_serving(collection)
         self.collection = collection
-        self.name = f"{collection.name}{FILE_SUFFIX}"
-        self.members: list[Member] = []
+        self.name = f"{collection.name}{export_parts.FILE_SUFFIX}"
+        self.members: list[export_parts.Member] = []
         self.bytes = 0
         self.snapshot = Snapshot(collection.pk)
         try:
@@ -192,11 +173,13 @@ class Export:
     def _open(self) -> None:
         """Fix the moment: read what the collection is, and hold the table of its chunks."""
         scope = {"collection": self.collection.pk}
-        row = self.snapshot.row(COLLECTION.format(settings=", ".join(f"c.{name}" for name in SETTINGS)), scope)
+        row = self.snapshot.row(
+            COLLECTION.format(settings=", ".join(f"c.{name}" for name in export_parts.SETTINGS)), scope
+        )
         if row is None:
             raise UnknownCollection(f"collection {self.collection.name!r} was deleted", field="collection")
-        settings, rest = row[: len(SETTINGS)], row[len(SETTINGS) :]
-        self.settings = dict(zip(SETTINGS, settings, strict=True)) | {
+        settings, rest = row[: len(export_parts.SETTINGS)], row[len(export_parts.SETTINGS) :]
+        self.settings = dict(zip(export_parts.SETTINGS, settings, strict=True)) | {
             "name": rest[0],
             "created_at": rest[1].isoformat(),
         }
@@ -248,20 +231,28 @@ class Export:
     def _write(self) -> Iterator[bytes]:
         pipe = _Pipe()
         with zipfile.ZipFile(pipe, "w", zipfile.ZIP_DEFLATED, allowZip64=True, compresslevel=1) as archive:  # type: ignore[call-overload]
-            for table in (DOCUMENTS, REVISIONS, OVERLAYS):
+            for table in (export_parts.DOCUMENTS, export_parts.REVISIONS, export_parts.OVERLAYS):
                 total = self.counts[table.member.partition(".")[0]]
                 yield from self._member(archive, pipe, table.member, self._lines(table), total)
-            yield from self._member(archive, pipe, UPLOADS.member, self._lines(UPLOADS), self.counts["sources"])
-            yield from self._member(archive, pipe, SOURCES, self._sources(), self.counts["sources"])
-            yield from self._member(archive, pipe, CHUNKS.member, self._lines(CHUNKS), self.counts["chunks"])
-            yield from self._member(archive, pipe, VECTORS, self._vectors(), self.counts["chunks"], packed=False)
-            yield from self._member(archive, pipe, LISTS, read_lists(self.collection, current_access()), 0)
+            yield from self._member(
+                archive, pipe, export_parts.UPLOADS.member, self._lines(export_parts.UPLOADS), self.counts["sources"]
+            )
+            yield from self._member(archive, pipe, export_parts.SOURCES, self._sources(), self.counts["sources"])
+            yield from self._member(
+                archive, pipe, export_parts.CHUNKS.member, self._lines(export_parts.CHUNKS), self.counts["chunks"]
+            )
+            yield from self._member(
+                archive, pipe, export_parts.VECTORS, self._vectors(), self.counts["chunks"], packed=False
+            )
+            yield from self._member(
+                archive, pipe, export_parts.LISTS, export_parts.read_lists(self.collection, current_access()), 0
+            )
             self.counts["document_access"] = self.members[-1].rows
-            for part in registered_parts():
+            for part in export_parts.registered_parts():
                 rows = part.read(self.snapshot.connection, self.collection)
                 yield from self._member(archive, pipe, part.member, map(_line, rows), 0)
                 self.counts[part.name] = self.members[-1].rows
-            archive.writestr(MANIFEST, json.dumps(self._manifest(), ensure_ascii=False, indent=1))
+            archive.writestr(export_parts.MANIFEST, json.dumps(self._manifest(), ensure_ascii=False, indent=1))
         yield pipe.take()
 
     def _member(
@@ -285,7 +276,7 @@ class Export:
                 if pipe.size >= PART_BYTES:
                     yield pipe.take()
                     self._tell(name, rows, total)
-        self.members.append(Member(name, digest.hexdigest(), size, rows))
+        self.members.append(export_parts.Member(name, digest.hexdigest(), size, rows))
 
     def _tell(self, name: str, done: int, total: int) -> None:
         """Say how far it is; stop when the collection has been deleted meanwhile, so that its rows can go."""
@@ -293,10 +284,10 @@ class Export:
         if written and not Collection.objects.live().filter(pk=self.collection.pk).exists():
             raise UnknownCollection(f"collection {self.collection.name!r} was deleted", field="collection")
 
-    def _lines(self, table: Table) -> Iterator[tuple[bytes, int]]:
+    def _lines(self, table: export_parts.Table) -> Iterator[tuple[bytes, int]]:
         pairs = ", ".join(f"'{column}', u.{column}" for column in table.columns)
-        rows = self.chunks if table is CHUNKS else table.name
-        sql = READ_SOURCE_ROWS if table is UPLOADS else READ_ROWS
+        rows = self.chunks if table is export_parts.CHUNKS else table.name
+        sql = READ_SOURCE_ROWS if table is export_parts.UPLOADS else READ_ROWS
         select = sql.format(pairs=pairs, rows=rows, order=table.order)
         for (line,) in self.snapshot.stream(select, ["text"], {"collection": self.collection.pk}):
             yield line.encode() + b"\n", 1
@@ -317,15 +308,15 @@ class Export:
         waiting: list[bytes] = []
         for (vector,) in self.snapshot.stream(READ_VECTORS.format(chunks=self.chunks), ["bytea"]):
             waiting.append(vector[4:])  # after the number of dimensions and two unused bytes
-            if len(waiting) == VECTORS_AT_ONCE:
+            if len(waiting) == export_parts.VECTORS_AT_ONCE:
                 yield _little_endian(waiting), len(waiting)
                 waiting.clear()
         yield _little_endian(waiting), len(waiting)
 
     def _manifest(self) -> dict[str, Any]:
         return {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
+            "format": export_parts.FORMAT,
+            "format_version": export_parts.FORMAT_VERSION,
             "spec_version": SPEC_VERSION,
             "ragd_version": product_version(),
             "exported_at": timezone.now().isoformat(),

@@ -15,22 +15,8 @@ from django.utils import timezone
 import ragd
 from collections_app.access.api_keys import bind_keys
 from collections_app.audit import services
+from collections_app.collections import export_parts
 from collections_app.collections.deletion import fence_collection
-from collections_app.collections.export_parts import (
-    CHUNKS,
-    DOCUMENTS,
-    LISTS,
-    OVERLAYS,
-    REVISIONS,
-    UPLOADS,
-    Manifest,
-    Row,
-    Table,
-    check_row,
-    invalid_export,
-    registered_parts,
-    write_lists,
-)
 from collections_app.collections.export_reader import Archive
 from collections_app.collections.invariants import IMPORT_RULES, Check
 from collections_app.documents.revisions.services import record_beginning
@@ -98,7 +84,7 @@ class ImportWriter:
     warnings: list[str] = field(default_factory=list)
 
     @property
-    def manifest(self) -> Manifest:
+    def manifest(self) -> export_parts.Manifest:
         return self.archive.manifest
 
     @property
@@ -119,9 +105,11 @@ class ImportWriter:
     def fill(self) -> None:
         """Everything but the last step, in short transactions."""
         with transaction.atomic():
-            self.counts["document_access"], warnings = write_lists(self.collection, self.archive.rows(LISTS))
+            self.counts["document_access"], warnings = export_parts.write_lists(
+                self.collection, self.archive.rows(export_parts.LISTS)
+            )
         self.warnings += warnings
-        for table in (DOCUMENTS, REVISIONS, OVERLAYS):
+        for table in (export_parts.DOCUMENTS, export_parts.REVISIONS, export_parts.OVERLAYS):
             self._rows(table)
         self._sources()
         self._chunks()
@@ -138,13 +126,13 @@ class ImportWriter:
         if not Collection.objects.filter(pk=self.collection.pk).update(deleted_at=timezone.now() + FENCE):
             raise UnknownCollection("the import took too long between two steps, and was removed; import it again")
 
-    def _rows(self, table: Table) -> None:
+    def _rows(self, table: export_parts.Table) -> None:
         total = self.manifest.members[table.member].rows
         noun = table.member.partition(".")[0]
         done = 0
         for batch in _batches(self.archive.rows(table.member), _chars):
             for row in batch:
-                check_row(table.member, row)
+                export_parts.check_row(table.member, row)
             columns = _columns(batch, table)
             sql = INSERT_ROWS.format(table=table.name, columns=", ".join(columns))
             with transaction.atomic():
@@ -160,7 +148,7 @@ class ImportWriter:
         for batch in _batches(self.archive.source_bytes(), lambda file: len(file[1])):
             with transaction.atomic(), connection.wrap_database_errors, psycopg.Cursor(connection.connection) as cursor:
                 for row, content in batch:
-                    check_row(UPLOADS.member, row)
+                    export_parts.check_row(export_parts.UPLOADS.member, row)
                     # bound by the server, in binary: as text the bytes would take several times their size
                     cursor.execute(INSERT_SOURCE, row | {"collection": self.collection.pk, "content": content})
             done += len(batch)
@@ -169,7 +157,7 @@ class ImportWriter:
 
     def _chunks(self) -> None:
         store = open_index_version(connection, self.collection.pk, FIRST, self.spec, hidden=True)
-        total, done = self.manifest.members[CHUNKS.member].rows, 0
+        total, done = self.manifest.members[export_parts.CHUNKS.member].rows, 0
         for batch, revisions in _whole_documents(read_chunks(self.archive)):
             written = self._revisions_of(batch)
             with transaction.atomic():
@@ -185,7 +173,7 @@ class ImportWriter:
         rows = Document.objects.filter(collection_id=self.collection.pk, doc_id__in=ids)
         result = dict(rows.values_list("doc_id", "revision"))
         if missing := sorted(ids - set(result)):
-            raise invalid_export(f"there are chunks of {missing[0]!r}, which is no document of the export")
+            raise export_parts.invalid_export(f"there are chunks of {missing[0]!r}, which is no document of the export")
         return result
 
     def _set_revisions(self, batch: Sequence[Chunk], revisions: Sequence[int], written: Mapping[str, int]) -> None:
@@ -219,7 +207,7 @@ class ImportWriter:
                 return
             requested = float(exported["length_baked"])
             if not 0 <= requested < LENGTH_MAX:
-                raise invalid_export(f"length_baked must be a mean length of chunks, not {requested}")
+                raise export_parts.invalid_export(f"length_baked must be a mean length of chunks, not {requested}")
             if requested > 0 and requested != baked:
                 params = store.scope | {"length_baked": requested}
                 execute(connection, REBAKE.format(chunks=self.chunks), params)
@@ -232,18 +220,22 @@ class ImportWriter:
         """What was written agrees with itself and with the manifest."""
         scope = {"collection": self.collection.pk}
         if rows := fetch_all(connection, WRONG_COUNTS.format(chunks=self.chunks), scope):
-            raise invalid_export(
+            raise export_parts.invalid_export(
                 f"{rows[0][0]!r} has not as many chunks as it says; the file was changed after it was exported"
             )
         for rule in IMPORT_RULES:
             self._extend_fence()
             check = Check(self.progress, limit_s=FENCE.total_seconds() / 2)
             for finding in check.broken(self.collection, [rule]):
-                raise invalid_export(f"{finding.says}: {finding.rows[0]}; the file was changed after it was exported")
+                raise export_parts.invalid_export(
+                    f"{finding.says}: {finding.rows[0]}; the file was changed after it was exported"
+                )
             self.warnings += [f"it took too long to look for {name}; check the collection" for name in check.unfinished]
         for noun, expected in self.counts.items():
             if self.manifest.counts.get(noun, 0 if noun == "document_access" else None) != expected:
-                raise invalid_export(f"the file holds {expected} {noun}, and its manifest counts otherwise")
+                raise export_parts.invalid_export(
+                    f"the file holds {expected} {noun}, and its manifest counts otherwise"
+                )
 
     def show(self, *, replace: bool, actor: services.Actor) -> Collection | None:
         """Let everybody see it, in one transaction; returns the collection whose place it took, which is fenced."""
@@ -263,7 +255,7 @@ class ImportWriter:
                 self.collection.deleted_at = None
                 record_beginning(self.collection)
                 bind_keys(self.collection, replaced=before, actor=actor)
-                for part in registered_parts():
+                for part in export_parts.registered_parts():
                     self.counts[part.name] = part.restore(self.collection, self.archive.rows(part.member))
                 services.record(
                     actor,
@@ -282,12 +274,12 @@ class ImportWriter:
 
 def read_chunks(archive: Archive) -> Iterator[tuple[Chunk, int]]:
     """Each chunk with its vector, and the revision that it is of. Raises ServiceError 422 for what is none."""
-    for row, vector in zip(archive.rows(CHUNKS.member), archive.vectors(), strict=True):
-        check_row(CHUNKS.member, row)
+    for row, vector in zip(archive.rows(export_parts.CHUNKS.member), archive.vectors(), strict=True):
+        export_parts.check_row(export_parts.CHUNKS.member, row)
         yield _read_chunk(row, vector), int(row["revision"])
 
 
-def _read_chunk(row: Row, vector: Any) -> Chunk:
+def _read_chunk(row: export_parts.Row, vector: Any) -> Chunk:
     return Chunk(
         doc_id=_text(row, "doc_id"),
         chunk_index=int(row["chunk_index"]),
@@ -303,7 +295,7 @@ def _read_chunk(row: Row, vector: Any) -> Chunk:
     )
 
 
-def _text(row: Row, name: str) -> str:
+def _text(row: export_parts.Row, name: str) -> str:
     if not isinstance(row[name], str):
         raise TypeError(f"{name} must be text, not {row[name]!r}")
     result: str = row[name]
@@ -324,17 +316,19 @@ def _batches(items: Iterable[Item], size_of: Callable[[Item], int]) -> Iterator[
         yield batch
 
 
-def _chars(row: Row) -> int:
+def _chars(row: export_parts.Row) -> int:
     return len(row.get("text") or "") + len(row.get("content") or "")
 
 
-def _columns(batch: Sequence[Row], table: Table) -> tuple[str, ...]:
+def _columns(batch: Sequence[export_parts.Row], table: export_parts.Table) -> tuple[str, ...]:
     """What the rows state; the rest is the column's default. Raises ServiceError 422 for what this version lacks."""
     columns = set(batch[0])
     if any(set(row) != columns for row in batch):
-        raise invalid_export(f"the lines of {table.member} do not all have the same fields")
+        raise export_parts.invalid_export(f"the lines of {table.member} do not all have the same fields")
     if unknown := sorted(columns - set(table.columns)):
-        raise invalid_export(f"{table.member} has a field {unknown[0]!r}, which this version of ragd does not know")
+        raise export_parts.invalid_export(
+            f"{table.member} has a field {unknown[0]!r}, which this version of ragd does not know"
+        )
     return tuple(name for name in table.columns if name in columns)
 
 

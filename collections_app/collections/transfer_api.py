@@ -10,15 +10,7 @@ from ninja import Field, Schema
 from ninja.files import UploadedFile
 from ninja.params import functions as param
 
-from collections_app.access.auth import (
-    HEADER,
-    BearerAuth,
-    Router,
-    answer,
-    check_collection_scope,
-    find_collection,
-    request_key,
-)
+from collections_app.access import auth
 from collections_app.access.context import require, require_making, system_access
 from collections_app.access.permissions import Permission
 from collections_app.collections.export import Export, open_export
@@ -31,7 +23,7 @@ from collections_app.models import Collection
 HASHED_AT_ONCE = 1_000_000
 FILE = param.File(..., description="what GET /v1/collections/{collection}/export answered")
 
-router = Router(auth=BearerAuth(), tags=["collections"])
+router = auth.Router(auth=auth.BearerAuth(), tags=["collections"])
 
 
 class Imported(Schema):
@@ -48,7 +40,7 @@ class Imported(Schema):
 
 @router.get(
     "/collections/{collection}/export",
-    auth=BearerAuth(reads=Permission.WRITE),
+    auth=auth.BearerAuth(reads=Permission.WRITE),
     operation_id="collections-export",
     response={200: None},
     openapi_extra={
@@ -61,7 +53,7 @@ def export_collection(request: HttpRequest, collection: str) -> StreamingHttpRes
     A stream that ends without the archive's directory at its end is incomplete: no reader of ZIP files accepts it. 429
     when three exports run already.
     """
-    export = open_export(find_collection(request, collection), actor=request_key(request))
+    export = open_export(auth.find_collection(request, collection), actor=auth.request_key(request))
     return download_response(request, export, export.content_type, export.name, reading=None)
 
 
@@ -81,11 +73,11 @@ def import_file(
     It searches exactly as the exported one did, and no embedder is asked. 422 for a file that is damaged, foreign or of
     another version, 409 for a name that is taken, 413 for one that is too large.
     """
-    key = request_key(request)
+    key = auth.request_key(request)
     require_making()
     source: Any = file.file
     requested = name or str(read_manifest(source)["collection"]["name"])
-    check_collection_scope(key, requested)
+    auth.check_collection_scope(key, requested)
     replaced = Collection.objects.live().filter(name=requested).first() if replace else None
     if replaced is not None:
         require(Permission.ADMINISTER, replaced.pk)
@@ -101,8 +93,10 @@ def import_file(
                 actor=key,
             )
 
-    fingerprint = _fingerprint(file, [requested, replace, embed_model, embed_dims]) if HEADER in request.headers else ""
-    return answer(request, produce, Imported, status=201, fingerprint=fingerprint)
+    fingerprint = (
+        _fingerprint(file, [requested, replace, embed_model, embed_dims]) if auth.HEADER in request.headers else ""
+    )
+    return auth.answer(request, produce, Imported, status=201, fingerprint=fingerprint)
 
 
 def _fingerprint(file: UploadedFile, fields: list[Any]) -> str:

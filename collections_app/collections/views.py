@@ -24,31 +24,11 @@ from collections_app.access.context import current_access, using_access
 from collections_app.access.rules import ADMINISTER, READ, WRITE, needs
 from collections_app.access.services import access_of_user
 from collections_app.chunks.policies import resolve_policy
-from collections_app.collections.deletion import (
-    count_rows,
-    purge_trashed,
-    record_deletion,
-    restore_collection,
-    trash_collection,
-)
+from collections_app.collections import deletion, forms, services
 from collections_app.collections.export import open_export
-from collections_app.collections.forms import (
-    SAID,
-    CollectionForm,
-    CollectionSettingsForm,
-    DeleteCollectionForm,
-    ImportForm,
-)
 from collections_app.collections.import_stage import request_import
 from collections_app.collections.invariants import request_check
 from collections_app.collections.retention_periods import kept_for
-from collections_app.collections.services import (
-    Histogram,
-    collection_statistics,
-    create_collection,
-    default_model,
-    update_collection,
-)
 from collections_app.http.downloads import download_response
 from collections_app.http.page_requests import (
     PageRequest,
@@ -111,10 +91,10 @@ def trash(request: PageRequest, pk: int = 0) -> HttpResponse:
         raise Http404(gettext("This collection is not in the trash any more."))
     with RefusalMessages(request), using_access(access_of_user(request.user, in_trash=True)):
         if request.POST.get("do") == "purge":
-            purge_trashed(collection, actor=request.user)
+            deletion.purge_trashed(collection, actor=request.user)
             messages.success(request, gettext("%(name)s deleted for good.") % {"name": collection.label})
         else:
-            restore_collection(collection, actor=request.user)
+            deletion.restore_collection(collection, actor=request.user)
             messages.success(request, gettext("%(name)s restored.") % {"name": collection.label})
             return redirect("collections:detail", collection.name)
     return redirect(reverse("collections:list", query={"view": "trash"}))
@@ -122,14 +102,14 @@ def trash(request: PageRequest, pk: int = 0) -> HttpResponse:
 
 @needs(WRITE, everywhere=True, methods="GET POST")
 def create(request: PageRequest) -> HttpResponse:
-    form = CollectionForm(request.POST or None)
-    model, dims = default_model()
+    form = forms.CollectionForm(request.POST or None)
+    model, dims = services.default_model()
     form.suggest(resolve_policy({}, embedder_for(model, dims).window))  # where the collection states nothing
 
     def save() -> HttpResponse:
         options = {name: form.cleaned_data[name] for name in CREATED_WITH}
         options["placement"] = form.cleaned_data.get("placement") or None
-        collection = create_collection(**options, chunk_policy=form.chunk_policy(), actor=request.user)
+        collection = services.create_collection(**options, chunk_policy=form.chunk_policy(), actor=request.user)
         messages.success(request, gettext("Collection %(name)s created. Add documents.") % {"name": collection.label})
         return redirect("collections:upload", collection.name)
 
@@ -141,12 +121,12 @@ def create(request: PageRequest) -> HttpResponse:
 def settings(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     explicit = collection.retention | collection.security
-    stated = {name: getattr(collection, name) for name in SAID}
-    form = CollectionSettingsForm(request.POST or None, initial=explicit | stated)
+    stated = {name: getattr(collection, name) for name in forms.SAID}
+    form = forms.CollectionSettingsForm(request.POST or None, initial=explicit | stated)
     form.suggest_retention()
 
     def save() -> HttpResponse:
-        update_collection(collection, changes=form.changes(), actor=request.user)
+        services.update_collection(collection, changes=form.changes(), actor=request.user)
         return tell(request, gettext("Settings saved."), "collections:settings", name)
 
     response, status = submit_form(request, form, save)
@@ -156,13 +136,13 @@ def settings(request: PageRequest, name: str) -> HttpResponse:
 
 def describe_statistics(collection: Collection) -> dict[str, Any]:
     """What its first page shows below the documents where it is asked for."""
-    result = collection_statistics(collection)
+    result = services.collection_statistics(collection)
     lengths = result["chunk_lengths"]
     checks = Operation.objects.filter(kind=Operation.Kind.CHECK, subject__in=("", collection.name))
     return {
         "statistics": result,
         "index_build": index_progress(collection, collection.index_version),
-        "lengths": None if lengths is None else Histogram(**lengths),
+        "lengths": None if lengths is None else services.Histogram(**lengths),
         "growth": result["growth"],
         "growth_totals": [week["documents"] for week in result["growth"]],
         "check": checks.first(),
@@ -182,19 +162,19 @@ def measure(request: PageRequest, name: str) -> HttpResponse:
 @needs(ADMINISTER, methods="GET POST")
 def delete(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
-    form = DeleteCollectionForm(request.POST or None, name=collection.name)
+    form = forms.DeleteCollectionForm(request.POST or None, name=collection.name)
     if request.method == "POST" and form.is_valid():
-        if trash_collection(collection, actor=request.user):
+        if deletion.trash_collection(collection, actor=request.user):
             messages.success(request, gettext("%(name)s is in the trash.") % {"name": collection.label})
             return redirect("collections:list")
         with RefusalMessages(request):  # it is invisible already; maintenance goes on with its rows
-            proof = record_deletion(collection, actor=request.user)
+            proof = deletion.record_deletion(collection, actor=request.user)
             messages.success(request, gettext("Collection %(name)s deleted.") % {"name": name})
             if current_access().may(ADMINISTER):  # else the proof is of a collection that is not theirs any more
                 return redirect("collections:operation", proof.pk)
         return redirect("collections:list")
     status = 422 if request.method == "POST" else 200
-    context = {"collection": collection, "form": form, "held": count_rows(collection.pk)}
+    context = {"collection": collection, "form": form, "held": deletion.count_rows(collection.pk)}
     context["kept_days"] = 0 if collection.is_personal else kept_for("trash_days")
     return render_page(request, "collections/delete.html", context, status=status)
 
@@ -240,7 +220,7 @@ def strip(request: PageRequest, name: str) -> HttpResponse:
 @needs(WRITE, everywhere=True, methods="GET POST")
 def import_file(request: PageRequest) -> HttpResponse:
     """A file is looked at while the browser waits; a worker imports what it holds, followed on the operation's page."""
-    form = ImportForm(request.POST or None, request.FILES or None)
+    form = forms.ImportForm(request.POST or None, request.FILES or None)
 
     def save() -> HttpResponse:
         data = form.cleaned_data

@@ -10,20 +10,10 @@ from ninja.params import functions as param
 
 from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.access.document_access import OPEN, change_readers, read_access, resolve
-from collections_app.documents import edits
+from collections_app.documents import edits, schemas
 from collections_app.documents import services as service
 from collections_app.documents.bulk_changes import BulkChange, DocumentResult, change_documents
 from collections_app.documents.revisions import services as revisions
-from collections_app.documents.schemas import (
-    BulkAnswer,
-    BulkRequest,
-    DocumentChanges,
-    DocumentEdited,
-    DocumentFilters,
-    DocumentList,
-    DocumentShown,
-    RevisionChunkItem,
-)
 from collections_app.documents.selection import choose_matching, choose_named, count_facets
 from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
@@ -37,11 +27,11 @@ POLICY_FIELDS = ("target_tokens", "overlap_tokens", "max_chars")
 BY_ID = "/collections/{collection}/documents/{doc:doc_id}"
 
 
-@router.get("/collections/{collection}/documents", operation_id="documents-list", response=DocumentList)
+@router.get("/collections/{collection}/documents", operation_id="documents-list", response=schemas.DocumentList)
 def list_documents(
     request: HttpRequest,
     collection: str,
-    filters: Query[DocumentFilters],
+    filters: Query[schemas.DocumentFilters],
     facets: bool = param.Query(False, description="count too how many documents each value of a filter would leave"),
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor | None = NEXT_CURSOR,
@@ -56,7 +46,7 @@ def list_documents(
 @router.get(
     "/collections/{collection}/chunks",
     operation_id="chunks-list",
-    response=PageOf[ChunkItem] | PageOf[RevisionChunkItem],
+    response=PageOf[ChunkItem] | PageOf[schemas.RevisionChunkItem],
 )
 def list_chunks(
     request: HttpRequest,
@@ -104,7 +94,7 @@ def ingest_document(request: HttpRequest, collection: str, doc_id: DocId, payloa
         raise
 
 
-@router.get(BY_ID, operation_id="documents-get", response=DocumentShown)
+@router.get(BY_ID, operation_id="documents-get", response=schemas.DocumentShown)
 def get_document(request: HttpRequest, collection: str, doc_id: DocId) -> Any:
     return service.get_document(find_collection(request, collection), doc_id)
 
@@ -117,8 +107,8 @@ def delete_document(request: HttpRequest, collection: str, doc_id: DocId) -> Any
     return service.delete_documents(target, [document.doc_id], actor=request_key(request))
 
 
-@router.patch(BY_ID, operation_id="documents-edit", response=DocumentEdited)
-def edit_document(request: HttpRequest, collection: str, doc_id: DocId, payload: DocumentChanges) -> Any:
+@router.patch(BY_ID, operation_id="documents-edit", response=schemas.DocumentEdited)
+def edit_document(request: HttpRequest, collection: str, doc_id: DocId, payload: schemas.DocumentChanges) -> Any:
     """Change title, tags, metadata, language, chunk policy or state; answers the document then.
 
     Or restore an earlier revision, or set who may read it and what was attached to it. 409 when archived, for
@@ -145,8 +135,8 @@ def edit_document(request: HttpRequest, collection: str, doc_id: DocId, payload:
     )
 
 
-@router.post("/collections/{collection}/documents-bulk", operation_id="documents-bulk", response=BulkAnswer)
-def change_documents_in_bulk(request: HttpRequest, collection: str, payload: BulkRequest) -> Any:
+@router.post("/collections/{collection}/documents-bulk", operation_id="documents-bulk", response=schemas.BulkAnswer)
+def change_documents_in_bulk(request: HttpRequest, collection: str, payload: schemas.BulkRequest) -> Any:
     """Make one change to many documents; one result per document."""
     target = find_collection(request, collection)
     stated = {name: getattr(payload, name) for name in ("action", "key", "value", "only_existing", "language")}
@@ -159,7 +149,7 @@ def change_documents_in_bulk(request: HttpRequest, collection: str, payload: Bul
     return change_documents(target, change, names, actor=request_key(request))
 
 
-def _choose(collection: Collection, payload: BulkRequest) -> list[str]:
+def _choose(collection: Collection, payload: schemas.BulkRequest) -> list[str]:
     if (payload.doc_ids is None) == (payload.filter is None):
         raise InvalidInput("name the documents by doc_ids or by a filter, one of the two", field="doc_ids")
     if payload.filter is None:

@@ -16,15 +16,7 @@ from collections_app.access.document_access import OPEN, Codes, change_readers, 
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
-from collections_app.documents.edits import (
-    FILE_KINDS,
-    Labels,
-    find_busy,
-    refuse_busy,
-    relabel,
-    rewrite_document,
-    touches_chunk_keys,
-)
+from collections_app.documents import edits
 from collections_app.documents.revisions.services import BULK_EDIT
 from collections_app.documents.services import (
     change_state,
@@ -189,11 +181,11 @@ class _Bulk:
 
     def _relabel(self, names: list[str]) -> set[str]:
         """Most in a few statements; those whose chunks have the key of their own are cut anew, one by one."""
-        slow: list[Labels] = []
+        slow: list[edits.Labels] = []
         with transaction.atomic():
             lock_documents(self.collection, names)
-            busy = find_busy(self.collection, names, FILE_KINDS)
-            quick: list[Labels] = []
+            busy = edits.find_busy(self.collection, names, edits.FILE_KINDS)
+            quick: list[edits.Labels] = []
             rows = Document.objects.filter(collection=self.collection, doc_id__in=names)
             for pk, doc_id, tags, metadata, state in rows.values_list("pk", "doc_id", "tags", "metadata", "state"):
                 if state == Document.State.ARCHIVED:
@@ -203,17 +195,17 @@ class _Bulk:
                     self._refuse_busy(doc_id)
                     continue
                 try:
-                    labels = Labels(pk, doc_id, *_labelled(self.change, tuple(tags), metadata))
+                    labels = edits.Labels(pk, doc_id, *_labelled(self.change, tuple(tags), metadata))
                 except InvalidInput as error:
                     self._refuse(doc_id, "refused", "invalid_input", error.message)
                     continue
-                (slow if touches_chunk_keys(metadata, labels.metadata) else quick).append(labels)
+                (slow if edits.touches_chunk_keys(metadata, labels.metadata) else quick).append(labels)
             cause = Cause(BULK_EDIT, name_actor(self.actor))
-            changed = set(relabel(self.collection, quick, cause, actor=self.actor))
+            changed = set(edits.relabel(self.collection, quick, cause, actor=self.actor))
         return changed | self._rewrite_each([labels.doc_id for labels in slow])
 
     def _set_language(self, names: list[str]) -> set[str]:
-        for name in find_busy(self.collection, names, FILE_KINDS):
+        for name in edits.find_busy(self.collection, names, edits.FILE_KINDS):
             self._refuse_busy(name)
         rows = Document.objects.filter(collection=self.collection, doc_id__in=set(names) - self.results.keys())
         others = rows.exclude(language_stated=self.change.language)
@@ -239,13 +231,13 @@ class _Bulk:
             document = get_document(self.collection, doc_id)
             tags, metadata = _labelled(self.change, tuple(document.tags), document.metadata)
             fields = {"tags": tags, "metadata": metadata}
-        return rewrite_document(self.collection, doc_id, fields, actor=self.actor)
+        return edits.rewrite_document(self.collection, doc_id, fields, actor=self.actor)
 
     def _refuse(self, doc_id: str, status: str, error_type: str, error: str) -> None:
         self.results[doc_id] = DocumentResult(doc_id, status, error_type, error)
 
     def _refuse_busy(self, doc_id: str) -> None:
-        self._refuse(doc_id, "refused", refuse_busy(doc_id).type, refuse_busy(doc_id).message)
+        self._refuse(doc_id, "refused", edits.refuse_busy(doc_id).type, edits.refuse_busy(doc_id).message)
 
     def _refuse_archived(self, doc_id: str) -> None:
         refusal = refuse_archived(doc_id)

@@ -21,6 +21,7 @@ from collections_app.chunks.finding_scan import redacted_spans
 from collections_app.chunks.overlays import MARK
 from collections_app.chunks.policies import check_policy, policy_of, window_of
 from collections_app.collections.models import key_label, name_actor
+from collections_app.documents import stored_documents
 from collections_app.documents.files import drop_stale_uploads
 from collections_app.documents.revisions.services import EDIT, find_revision, keep_labels, revision_maps, revision_text
 from collections_app.documents.services import (
@@ -31,13 +32,6 @@ from collections_app.documents.services import (
     require_unchanged,
     retry_on_conflict,
     state_of,
-)
-from collections_app.documents.stored_documents import (
-    Cause,
-    DocumentOverlays,
-    find_stored,
-    lock_documents,
-    refuse_archived,
 )
 from collections_app.errors import ServiceError
 from collections_app.index.ingestion import Draft, hash_decisive, in_current_index_version, ingest
@@ -96,7 +90,7 @@ def touches_chunk_keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> b
 
 
 def relabel(
-    collection: Collection, requested: Sequence[Labels], cause: Cause, *, actor: services.Actor = None
+    collection: Collection, requested: Sequence[Labels], cause: stored_documents.Cause, *, actor: services.Actor = None
 ) -> list[str]:
     """Give the documents these tags and metadata; returns the ids of those that changed, each now a new revision.
 
@@ -115,7 +109,7 @@ def relabel(
         before = json.loads(metadata)
         if (tuple(tags), before) == (labels.tags, dict(labels.metadata)):
             continue
-        overlays = DocumentOverlays.read(collection.pk, labels.doc_id).digest if overlaid else ()
+        overlays = stored_documents.DocumentOverlays.read(collection.pk, labels.doc_id).digest if overlaid else ()
         if digest:
             digest = hash_decisive(
                 collection,
@@ -196,7 +190,7 @@ def edit_document(
         raise _moved_on(doc_id, expected_revision, document.revision)
     state = requested.get("state")
     if document.archived and state in (None, State.ARCHIVED) and set(requested) - {"state"}:
-        raise refuse_archived(doc_id)
+        raise stored_documents.refuse_archived(doc_id)
     if document.archived and state in (State.ENABLED, State.DISABLED):
         with transaction.atomic():  # what is to be disabled is retrieved at no moment
             change_state(collection, [doc_id], "unarchived", actor=actor)
@@ -238,14 +232,14 @@ def _edit_content(collection: Collection, doc_id: str, requested: Mapping[str, A
     _refuse_busy(collection, doc_id, FILE_KINDS)
     if not fields.keys() & {"title", "language", "chunk_policy"}:
         with transaction.atomic():
-            lock_documents(collection, [doc_id])
+            stored_documents.lock_documents(collection, [doc_id])
             document = get_document(collection, doc_id)
             if document.archived:  # by somebody else, since the edit began
-                raise refuse_archived(doc_id)
+                raise stored_documents.refuse_archived(doc_id)
             metadata = fields.get("metadata", document.metadata)
             if not touches_chunk_keys(document.metadata, metadata):
                 labels = Labels(document.pk, doc_id, tuple(fields.get("tags", document.tags)), metadata)
-                relabel(collection, [labels], Cause(EDIT, name_actor(actor)), actor=actor)
+                relabel(collection, [labels], stored_documents.Cause(EDIT, name_actor(actor)), actor=actor)
                 return
     rewrite_document(collection, doc_id, fields, actor=actor)
 
@@ -271,7 +265,7 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
     document = get_document(collection, doc_id)
     if not document.text:
         raise _without_text(doc_id)
-    before = find_stored(collection, doc_id)  # read last: what equals an older state is not unchanged
+    before = stored_documents.find_stored(collection, doc_id)  # read last: what equals an older state is not unchanged
     explicit = fields.get("chunk_policy")
     draft = replace(
         draft_of(document),
@@ -297,7 +291,7 @@ def _rewrite(collection: Collection, doc_id: str, fields: Mapping[str, Any], act
             policy,
             on_commit=[note_policy, require_unchanged(document)],
             before=before,
-            cause=Cause(EDIT, name_actor(actor)),
+            cause=stored_documents.Cause(EDIT, name_actor(actor)),
         )
     if not outcome.unchanged:
         now = get_document(collection, doc_id)
@@ -333,7 +327,7 @@ def edit_text(
     _refuse_unwritable(collection, document)
 
     def work() -> IngestOutcome:
-        before = find_stored(collection, doc_id)
+        before = stored_documents.find_stored(collection, doc_id)
         draft = replace(draft_of(document), content=text, page_map=(), cell_map=(), source_hash="")
         return ingest(
             collection,
@@ -344,7 +338,7 @@ def edit_text(
                 lambda _: drop_stale_uploads(collection.pk, doc_id),
             ],
             before=before,
-            cause=Cause(EDIT, name_actor(actor)),
+            cause=stored_documents.Cause(EDIT, name_actor(actor)),
         )
 
     asked_by = key_label(name_actor(actor))
@@ -371,7 +365,7 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: servic
         document = get_document(collection, doc_id)
         _refuse_unwritable(collection, document)
         draft = _draft_of_revision(document, number)
-        before = find_stored(collection, doc_id)  # read last, as in `_rewrite`
+        before = stored_documents.find_stored(collection, doc_id)  # read last, as in `_rewrite`
 
         def keep_source(_: IngestOutcome) -> None:
             """No job writes the document at the same time, and no file but its own is kept."""
@@ -385,7 +379,7 @@ def roll_back(collection: Collection, doc_id: str, number: int, *, actor: servic
             policy_of(collection, before),
             on_commit=[require_unchanged(document, any_revision=True), keep_source],
             before=before,
-            cause=Cause(f"rollback to {number}", name_actor(actor)),
+            cause=stored_documents.Cause(f"rollback to {number}", name_actor(actor)),
         )
 
     asked_by = key_label(name_actor(actor))
@@ -426,7 +420,7 @@ def find_busy(collection: Collection, doc_ids: Sequence[str], kinds: Sequence[st
 
 def _refuse_unwritable(collection: Collection, document: Document) -> None:
     if document.archived:
-        raise refuse_archived(document.doc_id)
+        raise stored_documents.refuse_archived(document.doc_id)
     _refuse_busy(collection, document.doc_id)
 
 

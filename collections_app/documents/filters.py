@@ -18,26 +18,12 @@ from django.utils.translation import gettext_lazy
 
 from collections_app.domain.expressions import SYMBOLS, Compiler, Literal, quote
 from collections_app.models import Collection
-from ragd.conditions import (
-    DOCUMENT_FIELDS,
-    FIELDS,
-    INHERITED_FIELDS,
-    METADATA,
-    ORDER_OPS,
-    AllOf,
-    AnyOf,
-    Comparison,
-    Condition,
-    Kind,
-    Negation,
-    metadata_paths,
-    parse_condition,
-)
+from ragd import conditions
 from ragd.errors import InvalidInput
 from ragd.search.conditions import OF_DOCUMENT, json_path
 
 EQUALS, ORDERS, TESTS = ("=", "!="), (">", ">=", "<", "<="), ("in (", "not in (", "is none", "is not none")
-OPERATORS: dict[Kind, tuple[str, ...]] = {
+OPERATORS: dict[conditions.Kind, tuple[str, ...]] = {
     "text": (*EQUALS, *TESTS, "starts with"), "texts": (*EQUALS, *TESTS, "starts with"),
     "number": (*EQUALS, *ORDERS, *TESTS), "pages": (*EQUALS, *ORDERS, *TESTS), "time": (*EQUALS, *ORDERS, *TESTS),
     "json": (*EQUALS, *ORDERS, *TESTS, "starts with"),
@@ -53,7 +39,7 @@ def read_filter(text: str) -> dict[str, Any]:
     if not text.strip():
         return {}
     values = LANGUAGE.read(text)
-    parse_condition(values)
+    conditions.parse_condition(values)
     return values
 
 
@@ -63,21 +49,23 @@ def complete_filter(text: str, fields: Sequence[str], values_of: Callable[[str, 
     return LANGUAGE.complete(
         text,
         lambda word: [*map(_write_name, fields)],
-        lambda field: OPERATORS["json" if field.startswith(METADATA) else FIELDS.get(field, "json")],
+        lambda field: OPERATORS[
+            "json" if field.startswith(conditions.METADATA) else conditions.FIELDS.get(field, "json")
+        ],
         lambda field, begun: [*map(_write_value, values_of(field, begun))],
     )
 
 
-def write_filter(condition: Condition) -> str:
+def write_filter(condition: conditions.Condition) -> str:
     """The condition in the language: what `read_filter` reads as the same."""
-    if isinstance(condition, Comparison):
+    if isinstance(condition, conditions.Comparison):
         return _write_comparison(condition)
-    if isinstance(condition, Negation):
+    if isinstance(condition, conditions.Negation):
         return f"not ({write_filter(condition.part)})"
-    word = " and " if isinstance(condition, AllOf) else " or "
+    word = " and " if isinstance(condition, conditions.AllOf) else " or "
     parts = (write_filter(part) for part in condition.parts)
     return word.join(
-        f"({text})" if isinstance(part, AnyOf | AllOf) else text
+        f"({text})" if isinstance(part, conditions.AnyOf | conditions.AllOf) else text
         for part, text in zip(condition.parts, parts, strict=True)
     )
 
@@ -85,13 +73,13 @@ def write_filter(condition: Condition) -> str:
 def write_json(values: Mapping[str, Any]) -> str:
     """`write_filter` of a filter's JSON; JSON itself where it cannot be read."""
     try:
-        condition = parse_condition(values)
+        condition = conditions.parse_condition(values)
     except InvalidInput:
         return json.dumps(values, ensure_ascii=False)
     return write_filter(condition) if condition else ""
 
 
-def _write_comparison(comparison: Comparison) -> str:
+def _write_comparison(comparison: conditions.Comparison) -> str:
     name, op, value = _write_name(comparison.field), comparison.op, comparison.value
     if op == "exists":
         return f"{name} is {'not ' if value else ''}none"
@@ -100,9 +88,9 @@ def _write_comparison(comparison: Comparison) -> str:
 
 
 def _write_name(field: str) -> str:
-    if field in FIELDS or _WORD.match(field):
+    if field in conditions.FIELDS or _WORD.match(field):
         return field
-    return f"metadata[{_write_value(field.removeprefix(METADATA))}]"
+    return f"metadata[{_write_value(field.removeprefix(conditions.METADATA))}]"
 
 
 def _write_value(value: Any) -> str:
@@ -125,7 +113,7 @@ class _JsonCompiler(Compiler[Json]):
         try:
             if op == "contains":
                 raise InvalidInput(f"{name}: contains is for spans; here a text is compared by =, in or starts with")
-            parse_condition(values)
+            conditions.parse_condition(values)
         except InvalidInput as error:
             message = error.message.replace(f"{name}: {op} ", f"{name}: {SYMBOLS.get(op, op)} ", 1)
             raise self.wrong(f"{message} (at position {position})") from None
@@ -174,10 +162,10 @@ def complete(collection: Collection | None, text: str, *, of_documents: bool = F
 
 def offered_fields(collection: Collection | None, *, of_documents: bool = False) -> list[str]:
     """The fields that a filter may name: those of metadata first, then those that its documents and chunks have."""
-    known = OF_DOCUMENT if of_documents else tuple(FIELDS)
+    known = OF_DOCUMENT if of_documents else tuple(conditions.FIELDS)
     if collection is None:
         return list(known)
-    keys = [METADATA + key for key in metadata_keys(collection)]
+    keys = [conditions.METADATA + key for key in metadata_keys(collection)]
     if not of_documents:
         held = {*OF_DOCUMENT, *_read(collection, KEYS, collection.chunks_table, "attributes")}
         known = tuple(field for field in known if field in held)
@@ -188,15 +176,15 @@ def values_of(collection: Collection | None, field: str, begun: str = "") -> Seq
     """What the field holds that begins so, at most VALUES_MAX; [] without a collection."""
     if collection is None:
         return []
-    if len(begun) > SOUGHT_CHARS_MAX or (field not in FIELDS and not field.startswith(METADATA)):
+    if len(begun) > SOUGHT_CHARS_MAX or (field not in conditions.FIELDS and not field.startswith(conditions.METADATA)):
         return []
     table, column, values, path = "documents", field, f"to_jsonb({field})", ""
     if field == "tags":
         values = "jsonb_array_elements(to_jsonb(tags))"
-    elif field.startswith(METADATA):
+    elif field.startswith(conditions.METADATA):
         column, values = "metadata", "jsonb_path_query(metadata, %(path)s::jsonpath)"
-        path = json_path(metadata_paths(field)[-1]) + "[*]"
-    elif field not in {"doc_id", *DOCUMENT_FIELDS, *INHERITED_FIELDS}:
+        path = json_path(conditions.metadata_paths(field)[-1]) + "[*]"
+    elif field not in {"doc_id", *conditions.DOCUMENT_FIELDS, *conditions.INHERITED_FIELDS}:
         table, column = collection.chunks_table, "attributes"
         values, path = "jsonb_path_query(attributes, %(path)s::jsonpath)", json_path([field]) + "[*]"
     found = _read(collection, VALUES, table, column, values=values, begun=begun.lower(), path=path)
@@ -230,8 +218,8 @@ class FilterRow:
     value: str = ""
 
     @property
-    def kind(self) -> Kind:
-        return "json" if self.field.startswith(METADATA) else FIELDS.get(self.field, "json")
+    def kind(self) -> conditions.Kind:
+        return "json" if self.field.startswith(conditions.METADATA) else conditions.FIELDS.get(self.field, "json")
 
     @property
     def takes_value(self) -> bool:
@@ -244,9 +232,8 @@ class FilterRow:
     @property
     def operators(self) -> list[tuple[str, Any]]:
         """Those that its field takes, each with its words."""
-        without = {
-            "text": ORDER_OPS, "texts": ORDER_OPS, "time": ("prefix",), "number": ("prefix",), "pages": ("prefix",),
-        }.get(self.kind, ())  # fmt: skip
+        orders = {"text": conditions.ORDER_OPS, "texts": conditions.ORDER_OPS}
+        without = (orders | dict.fromkeys(("time", "number", "pages"), ("prefix",))).get(self.kind, ())
         return [(op, words) for op, words in OPERATOR_LABELS.items() if op not in without]
 
     def as_json(self) -> dict[str, Any]:
@@ -300,5 +287,5 @@ def write_value(field: str, value: Any) -> str:
 
 def filter_of_rows(join: str, rows: Sequence[FilterRow]) -> str:
     """The filter that the complete rows state. Raises InvalidInput that names the field."""
-    stated = [parse_condition(row.as_json()) for row in rows if row.is_complete]
+    stated = [conditions.parse_condition(row.as_json()) for row in rows if row.is_complete]
     return f" {join if join in JOINS else 'and'} ".join(write_filter(condition) for condition in stated if condition)

@@ -15,30 +15,22 @@ from collections_app.documents.filters import read_filter
 from collections_app.documents.revisions.differences import Change, FieldChange, Part
 from collections_app.documents.selection import Access as AccessFilter
 from collections_app.documents.selection import DocumentFilter, Facet, State
+from collections_app.http import schemas
 from collections_app.http.fields import Access, DocId, Filter, FilterText, LanguageCode, Metadata, Tags, either
-from collections_app.http.schemas import (
-    ChunkPolicyRequest,
-    DocumentBrief,
-    DocumentDetail,
-    Failure,
-    PageOf,
-    Request,
-    Stored,
-)
 from collections_app.http.validation import StrictInt
 from collections_app.models import Document, DocumentRevision
 from ragd.conditions import Condition, parse_condition
 from ragd.types import ChunkPolicy
 
 
-class DocumentChanges(Request):
+class DocumentChanges(schemas.Request):
     """What is left out stays. tags and metadata replace what is there."""
 
     title: str | None = Field(None, description="part of what is embedded: the chunks are embedded again")
     tags: Tags | None = None
     metadata: Metadata | None = None
     language: LanguageCode | None = Field(None, description="ISO 639-1 code of the text; '' to have it found")
-    chunk_policy: ChunkPolicyRequest | None = Field(
+    chunk_policy: schemas.ChunkPolicyRequest | None = Field(
         None, description="stated for this document alone, over the collection's; {} for the collection's"
     )
     state: Literal["enabled", "disabled", "archived"] | None = Field(
@@ -86,7 +78,7 @@ class DocumentFilters(FilterFields):
         return self.choose(self.tag, parse_condition(read_filter(self.filter)))
 
 
-class FilterRequest(FilterFields, Request):
+class FilterRequest(FilterFields, schemas.Request):
     """All documents that it lets through; what is left out matches all."""
 
     tags: Tags = Field([], description="tags that all must be there")
@@ -98,7 +90,7 @@ class FilterRequest(FilterFields, Request):
         return self.choose(self.tags, parse_condition(self.where))
 
 
-class BulkRequest(Request):
+class BulkRequest(schemas.Request):
     """Name the documents by doc_ids or by a filter, not both."""
 
     model_config = either("doc_ids", "filter")
@@ -120,7 +112,7 @@ class BulkRequest(Request):
     )
 
 
-class BulkError(Failure):
+class BulkError(schemas.Failure):
     pass
 
 
@@ -142,7 +134,7 @@ class BulkAnswer(Schema):
     results: list[BulkItem]
 
 
-class DocumentEdited(DocumentBrief):
+class DocumentEdited(schemas.DocumentBrief):
     """The document as it is now."""
 
 
@@ -159,7 +151,7 @@ class AccessOut(Schema):
     unknown: list[str] = Field(description="stated names of no user or group; they let nobody in")
 
 
-class DocumentShown(DocumentDetail):
+class DocumentShown(schemas.DocumentDetail):
     access: AccessOut
 
     @staticmethod
@@ -177,7 +169,7 @@ class FacetAnswer(Schema):
     access: list[Facet]
 
 
-class DocumentList(PageOf[DocumentBrief]):
+class DocumentList(schemas.PageOf[schemas.DocumentBrief]):
     facets: FacetAnswer | None = Field(description="of all that the filters leave, where facets was true")
 
 
@@ -192,7 +184,7 @@ class RevisionItem(Schema):
     media_type: str
     size_chars: int
     chunk_count: int
-    chunk_policy: Stored[ChunkPolicy]
+    chunk_policy: schemas.Stored[ChunkPolicy]
     content_hash: str
     made_at: datetime
     replaced_at: datetime | None = Field(description="null for the present one")

@@ -32,15 +32,9 @@ from collections_app.chunks.policies import policy_of
 from collections_app.collections.models import key_label, name_actor
 from collections_app.collections.retention_periods import kept_for
 from collections_app.collections.services import check_quota
+from collections_app.documents import stored_documents
 from collections_app.documents.files import drop_stale_uploads
 from collections_app.documents.revisions.services import drop_history, record_deletions, record_switches
-from collections_app.documents.stored_documents import (
-    Cause,
-    DocumentOverlays,
-    find_stored,
-    lock_documents,
-    with_attachments,
-)
 from collections_app.domain.formats import MEGABYTE
 from collections_app.errors import ServiceError, UnknownError, describe
 from collections_app.index.ingestion import CommitHook, Draft, in_current_index_version, ingest
@@ -134,7 +128,7 @@ def ingest_text(
         drop_stale_uploads(collection.pk, doc_id)
 
     def work() -> IngestOutcome:
-        before = find_stored(collection, doc_id)
+        before = stored_documents.find_stored(collection, doc_id)
         return ingest(
             collection,
             draft,
@@ -142,7 +136,7 @@ def ingest_text(
             on_commit=[supersede],
             before=before,
             fresh=mode == "replace",
-            cause=Cause("text", name_actor(actor)),
+            cause=stored_documents.Cause("text", name_actor(actor)),
         )
 
     asked_by = key_label(name_actor(actor))
@@ -216,13 +210,13 @@ def delete_documents(collection: Collection, doc_ids: Iterable[str], *, actor: s
     What was attached to them goes too. Unknown ids are passed over.
     """
     require(Permission.WRITE, collection.pk)
-    named = with_attachments(collection, [check_doc_id(doc_id) for doc_id in doc_ids])
+    named = stored_documents.with_attachments(collection, [check_doc_id(doc_id) for doc_id in doc_ids])
     with transaction.atomic():
         names: list[str] = []
         while named != names:  # a mail that was being stored has made its attachments by now
             names = named
-            lock_documents(collection, names)
-            named = with_attachments(collection, names)
+            stored_documents.lock_documents(collection, names)
+            named = stored_documents.with_attachments(collection, names)
         records = list(Document.objects.listed().filter(collection=collection, doc_id__in=names))
         supersede_jobs(collection, names, "the document was deleted")
         services.record(actor, records, services.DELETION, f"deleted from {collection.name}", before=state_of)
@@ -248,7 +242,7 @@ def change_state(
     names = [check_doc_id(doc_id) for doc_id in doc_ids]
     before, state = CHANGES[change]
     with transaction.atomic():
-        lock_documents(collection, names)
+        stored_documents.lock_documents(collection, names)
         rows = Document.objects.listed().filter(collection=collection, doc_id__in=names, state__in=before)
         documents = list(rows.by_doc_id())
         ids = [document.doc_id for document in documents]
@@ -287,7 +281,7 @@ def reindex_documents(
     require(Permission.WRITE, collection.pk)
     names = [check_doc_id(doc_id) for doc_id in doc_ids]
     with transaction.atomic():
-        lock_documents(collection, [])
+        stored_documents.lock_documents(collection, [])
         rows = Document.objects.listed().filter(collection=collection, doc_id__in=names).in_state("present")
         documents = list(rows.by_doc_id())
         check_queue(len(documents))
@@ -353,7 +347,7 @@ NEEDED_BY_JOBS = ("queued", "running", "failed", "quarantined")
 def drop_orphans(collection: Collection, doc_ids: Sequence[str], *, actor: services.Actor = None) -> int:
     """Delete revisions of and changes to documents that are not there; those that are keep theirs. Returns how many."""
     with transaction.atomic():
-        lock_documents(collection, doc_ids)
+        stored_documents.lock_documents(collection, doc_ids)
         present = Document.objects.filter(collection=collection, doc_id__in=doc_ids).values_list("doc_id", flat=True)
         gone = sorted(set(doc_ids) - set(present))
         revisions, _ = DocumentRevision.objects.filter(collection=collection, doc_id__in=gone).delete()
@@ -456,9 +450,11 @@ def trash_documents(collection: Collection, doc_ids: Iterable[str], *, actor: se
         return delete_documents(collection, names, actor=actor)
     with transaction.atomic():
         named: list[str] = []
-        while named != (names := with_attachments(collection, names)):  # a mail may be making its attachments
+        while named != (
+            names := stored_documents.with_attachments(collection, names)
+        ):  # a mail may be making its attachments
             named = names
-            lock_documents(collection, names)
+            stored_documents.lock_documents(collection, names)
         visible = Document.objects.filter(collection=collection, doc_id__in=names)
         params: dict[str, Any] = {"collection": collection.pk, "by": name_actor(actor)}
         params["doc_ids"] = list(visible.values_list("doc_id", flat=True))
@@ -498,7 +494,7 @@ def restore_documents(collection: Collection, ids: Sequence[int], *, actor: serv
 
 
 def _restore(collection: Collection, row: TrashedDocument, actor: services.Actor) -> None:
-    lock_documents(collection, [row.doc_id])
+    stored_documents.lock_documents(collection, [row.doc_id])
     with elevated(Permission.WRITE, collection.pk):
         taken = Document.objects.filter(collection=collection, doc_id=row.doc_id).exists()
         there = TrashedDocument.objects.filter(pk=row.pk).exists()
@@ -533,8 +529,8 @@ def _restore(collection: Collection, row: TrashedDocument, actor: services.Actor
             draft_of(past),
             policy_of(collection, past),
             on_commit=[put_back],
-            cause=Cause(RESTORE, name_actor(actor)),
-            overlays=DocumentOverlays.read(collection.pk, row.doc_id),
+            cause=stored_documents.Cause(RESTORE, name_actor(actor)),
+            overlays=stored_documents.DocumentOverlays.read(collection.pk, row.doc_id),
             revision=past.revision,
             known_in=("trashed_chunks",) if same_model else (),
         ),

@@ -21,17 +21,7 @@ from typing import Any
 from django.db import connection
 
 from collections_app.advisory_locks import LOCK_NAME, document_seed, lock_names, named
-from collections_app.chunks.overlays import (
-    ADD,
-    DISABLE,
-    EDIT,
-    MARK,
-    Overlay,
-    apply_overlays,
-    digest_overlays,
-    hash_anchor,
-    place_overlays,
-)
+from collections_app.chunks import overlays
 from collections_app.errors import ServiceError
 from collections_app.index.embedding_checkpoints import Chunks
 from collections_app.models import Chunk as StoredChunk
@@ -168,7 +158,7 @@ UNSTATED = Cause()
 class DocumentOverlays:
     """The overlays of one document during one ingest or build, as they were read. None are the usual case."""
 
-    def __init__(self, collection_id: int, doc_id: str, listed: Sequence[Overlay] = ()) -> None:
+    def __init__(self, collection_id: int, doc_id: str, listed: Sequence[overlays.Overlay] = ()) -> None:
         self.collection_id, self.doc_id = collection_id, doc_id
         self.listed = tuple(listed)
         self.places: Mapping[int, int] = {}
@@ -185,13 +175,13 @@ class DocumentOverlays:
     @property
     def digest(self) -> list[list[str | int]]:
         """For the hash of the document's content; [] without overlays."""
-        return digest_overlays(self.listed) if self.listed else []
+        return overlays.digest_overlays(self.listed) if self.listed else []
 
     def apply(self, chunks: Chunks) -> Chunks:
         """See `apply_overlays`; which apply is remembered for `settle`. None listed: the same chunks."""
         if not self.listed:
             return chunks
-        laid = apply_overlays(list(chunks), self.listed)
+        laid = overlays.apply_overlays(list(chunks), self.listed)
         self.places = laid.places
         return laid.chunks
 
@@ -205,36 +195,36 @@ class DocumentOverlays:
         note_applied(self.listed, self.places, revision)
 
 
-def read_overlays(collection_id: int, doc_id: str) -> list[Overlay]:
+def read_overlays(collection_id: int, doc_id: str) -> list[overlays.Overlay]:
     """In the order in which they were made."""
     rows = fetch_all(connection, OVERLAYS, {"collection_id": collection_id, "doc_id": doc_id})
-    return [Overlay(*row) for row in rows]
+    return [overlays.Overlay(*row) for row in rows]
 
 
-def overlays_of_chunk(chunk: StoredChunk, original: str) -> list[Overlay]:
+def overlays_of_chunk(chunk: StoredChunk, original: str) -> list[overlays.Overlay]:
     """What lies over one stored chunk, without reading the rest of its document. original: its text as it was cut.
 
     Of several chunks of equal text that were changed alike, the change that was made nearest to this one is meant.
     """
-    added = chunk.attributes.get(MARK) == ADD
-    digest, result = hash_anchor(original), {}
+    added = chunk.attributes.get(overlays.MARK) == overlays.ADD
+    digest, result = overlays.hash_anchor(original), {}
     for overlay in sorted(
         read_overlays(chunk.collection_id, chunk.doc_id),
         key=lambda overlay: abs(overlay.start - chunk.start_char),
         reverse=True,
     ):
         if added:
-            mine = overlay.kind == ADD and overlay.content == chunk.content
-        elif overlay.kind == EDIT:
+            mine = overlay.kind == overlays.ADD and overlay.content == chunk.content
+        elif overlay.kind == overlays.EDIT:
             mine = overlay.anchor_hash == digest and overlay.content == chunk.content
         else:
-            mine = overlay.kind == DISABLE and overlay.anchor_hash == digest and chunk.switched_off
+            mine = overlay.kind == overlays.DISABLE and overlay.anchor_hash == digest and chunk.switched_off
         if mine:
             result[overlay.kind] = overlay
     return list(result.values())
 
 
-def note_applied(listed: Sequence[Overlay], applying: Container[int], revision: int) -> None:
+def note_applied(listed: Sequence[overlays.Overlay], applying: Container[int], revision: int) -> None:
     """applying: the positions in `listed` of those whose anchor is there; the others are kept and wait for it."""
     for applies in (True, False):
         ids = [overlay.id for index, overlay in enumerate(listed) if overlay.id and (index in applying) is applies]
@@ -249,7 +239,7 @@ def note_all_applied(collection_id: int) -> None:
         document = Document.objects.filter(collection_id=collection_id, doc_id=doc_id).first()
         if document is not None:
             listed = read_overlays(collection_id, doc_id)
-            note_applied(listed, place_overlays(anchors_of(document), listed), document.revision)
+            note_applied(listed, overlays.place_overlays(anchors_of(document), listed), document.revision)
 
 
 def cut_spans(document: Document) -> list[tuple[int, int]]:
@@ -262,7 +252,7 @@ def cut_spans(document: Document) -> list[tuple[int, int]]:
 def anchors_of(document: Document) -> list[tuple[str, int]]:
     """(hash_anchor, start) of the stored chunks of a document as the policy cut them, in order."""
     positions = cut_spans(document)
-    return [(hash_anchor(document.text[start:end]), start) for start, end in positions]
+    return [(overlays.hash_anchor(document.text[start:end]), start) for start, end in positions]
 
 
 def text_pieces(text: str) -> Iterator[str]:

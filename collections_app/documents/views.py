@@ -26,28 +26,9 @@ from collections_app.chunks.policies import policy_for
 from collections_app.collections.forms import TextForm
 from collections_app.collections.retention_periods import kept_for
 from collections_app.collections.views import find_collection, find_document
+from collections_app.documents import filters, forms
 from collections_app.documents.bulk_changes import BulkChange, BulkOutcome, DocumentResult, change_documents
 from collections_app.documents.edits import TEXT_TYPES, edit_document, edit_text
-from collections_app.documents.filters import (
-    FilterRow,
-    complete,
-    filter_of_rows,
-    metadata_keys,
-    offered_fields,
-    rows_of_filter,
-    values_of,
-    write_value,
-)
-from collections_app.documents.forms import (
-    DOCUMENT_SORTS,
-    FILTER_PREFIX,
-    BulkLabelForm,
-    DocumentForm,
-    DocumentTextForm,
-    ReadersForm,
-    Selection,
-    TitleForm,
-)
 from collections_app.documents.revisions.services import count_revisions
 from collections_app.documents.selection import DocumentFilter, Facet, count_facets, read_filter
 from collections_app.documents.services import empty_trash, ingest_text, restore_documents
@@ -79,7 +60,7 @@ DOCUMENTS = ListKind(
     "documents",
     gettext_lazy("document,documents"),
     gettext_lazy("ID, title or source"),
-    sorts=DOCUMENT_SORTS,
+    sorts=forms.DOCUMENT_SORTS,
     views="documents",
 )
 FAILED_FILES = replace(DOCUMENTS, noun=gettext_lazy("file,files"), sorts={})
@@ -123,7 +104,7 @@ def list_documents(request: PageRequest, name: str) -> HttpResponse:
             "refreshes": True,
             "is_wrong": bool(wrong),
             "wanted": document_filter,
-            "carried": document_filter.as_params(FILTER_PREFIX),
+            "carried": document_filter.as_params(forms.FILTER_PREFIX),
             "failed_only": failed_only,
             "failed_files": listing.page if failed_only else [] if is_narrow else failed.listed()[:FAILED_SHOWN],
             "failed_total": failed_total,
@@ -224,9 +205,9 @@ def filter_completions(request: PageRequest) -> HttpResponse:
     collection = Collection.objects.live().filter(name=query.get("collection", "").replace("\x00", "")).first()
     text = query.get(query.get("field", "filter"), "")
     if query.get("of") == "keys":
-        words = metadata_keys(collection) if collection else []
+        words = filters.metadata_keys(collection) if collection else []
     else:
-        words = complete(collection, text, of_documents=query.get("of") == "documents")
+        words = filters.complete(collection, text, of_documents=query.get("of") == "documents")
     return render(request, "components/options.html", {"completions": words})
 
 
@@ -237,24 +218,26 @@ def filter_builder(request: PageRequest) -> HttpResponse:
     query = request.GET
     collection = Collection.objects.live().filter(name=query.get("collection", "").replace("\x00", "")).first()
     of_documents = query.get("of") == "documents"
-    shown: tuple[str, list[FilterRow]] | None = rows_of_filter(query.get(query.get("field", "filter"), ""))
+    shown: tuple[str, list[filters.FilterRow]] | None = filters.rows_of_filter(
+        query.get(query.get("field", "filter"), "")
+    )
     expression, wrong = None, ""
     if query.get("built"):
         columns = (query.getlist(f"row-{part}") for part in ("field", "op", "value"))
-        rows = [FilterRow(*row) for row in zip(*columns, strict=False)]
+        rows = [filters.FilterRow(*row) for row in zip(*columns, strict=False)]
         dropped = whole_number(query.get("drop"))
         kept = [row for place, row in enumerate(rows) if row.field and place != dropped]
         shown = query.get("row-join", "and"), kept
         try:
-            expression = filter_of_rows(*shown)
+            expression = filters.filter_of_rows(*shown)
         except InvalidInput as error:
             wrong = error.message
     asked = {name: query.get(name, "") for name in ("field", "id", "of", "collection")}
     context = asked | {
         "address": reverse("collections:filter-builder", query=asked),
         "join": shown[0] if shown else "",
-        "rows": [(row, _offered(collection, row.field)) for row in (*shown[1], FilterRow())] if shown else None,
-        "fields": offered_fields(collection, of_documents=of_documents),
+        "rows": [(row, _offered(collection, row.field)) for row in (*shown[1], filters.FilterRow())] if shown else None,
+        "fields": filters.offered_fields(collection, of_documents=of_documents),
         "expression": expression,
         "wrong": wrong,
     }
@@ -262,7 +245,7 @@ def filter_builder(request: PageRequest) -> HttpResponse:
 
 
 def _offered(collection: Collection | None, field: str) -> list[str]:
-    return [write_value(field, value) for value in values_of(collection, field)]
+    return [filters.write_value(field, value) for value in filters.values_of(collection, field)]
 
 
 @needs(WRITE, methods="GET POST")
@@ -320,12 +303,12 @@ def change(request: PageRequest, name: str) -> HttpResponse:
     """
     collection = find_collection(name)
     if request.method == "GET":
-        named = Selection(tuple(name for name in request.GET.getlist("doc_id") if can_be_stored(name)))
+        named = forms.Selection(tuple(name for name in request.GET.getlist("doc_id") if can_be_stored(name)))
         return _confirm(request, collection, named, list(named.doc_ids), "delete")
     action = request.POST.get("action", "")
     back = next_address(request, collection_address(collection))
     with RefusalMessages(request):
-        selection = Selection.read(request.POST)
+        selection = forms.Selection.read(request.POST)
         if action not in (*SIMPLE, "label", "access") or (selection.filter is None and not selection.doc_ids):
             messages.warning(request, gettext("Select documents first."))
             return redirect(back)
@@ -401,7 +384,7 @@ def _tell(request: PageRequest, action: str, outcome: BulkOutcome, collection: C
 
 
 def _confirm(
-    request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str], action: str
+    request: PageRequest, collection: Collection, selection: forms.Selection, chosen: Sequence[str], action: str
 ) -> HttpResponse:
     rows = Document.objects.filter(collection=collection, doc_id__in=chosen)
     context = _describe_chosen(request, collection, selection, chosen)
@@ -420,7 +403,7 @@ def _confirm(
 
 
 def _describe_chosen(
-    request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str]
+    request: PageRequest, collection: Collection, selection: forms.Selection, chosen: Sequence[str]
 ) -> dict[str, Any]:
     """What both pages that ask back tell of the chosen documents, of which the first are listed."""
     rows = Document.objects.filter(collection=collection, doc_id__in=chosen)
@@ -435,9 +418,11 @@ def _describe_chosen(
     }
 
 
-def _label(request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str]) -> HttpResponse:
+def _label(
+    request: PageRequest, collection: Collection, selection: forms.Selection, chosen: Sequence[str]
+) -> HttpResponse:
     """Tags and metadata of the chosen documents: the form first, then the changes."""
-    form = BulkLabelForm(request.POST if request.POST.get("confirmed") else None)
+    form = forms.BulkLabelForm(request.POST if request.POST.get("confirmed") else None)
     field_of(form, "metadata", MetadataField).complete_in(collection.name)
 
     def save() -> HttpResponse:
@@ -468,10 +453,10 @@ def collection_address(collection: Collection) -> str:
 
 
 def _restrict(
-    request: PageRequest, collection: Collection, selection: Selection, chosen: Sequence[str]
+    request: PageRequest, collection: Collection, selection: forms.Selection, chosen: Sequence[str]
 ) -> HttpResponse:
     """Who may read the chosen documents: the form first, then the change."""
-    form = ReadersForm(request.POST if request.POST.get("confirmed") else None)
+    form = forms.ReadersForm(request.POST if request.POST.get("confirmed") else None)
 
     def save() -> HttpResponse:
         codes = resolve(collection, form.stated_access())
@@ -489,7 +474,7 @@ def readers(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Who may read one document; a change goes back to its page."""
     collection, document = find_document(name, doc_id)
     present = readers_of(collection, document)
-    form = ReadersForm(request.POST) if request.method == "POST" else ReadersForm.of(present)
+    form = forms.ReadersForm(request.POST) if request.method == "POST" else forms.ReadersForm.of(present)
 
     def save() -> HttpResponse:
         codes = resolve(collection, form.stated_access()) or OPEN
@@ -507,9 +492,9 @@ def edit_content(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The text of a document of text; what is saved is a new revision."""
     collection, document = find_document(name, doc_id)
     if request.method == "POST":
-        form = DocumentTextForm(request.POST)
+        form = forms.DocumentTextForm(request.POST)
     else:
-        form = DocumentTextForm(initial={"content": document.text, "expected_revision": document.revision})
+        form = forms.DocumentTextForm(initial={"content": document.text, "expected_revision": document.revision})
 
     def save() -> HttpResponse:
         data = form.cleaned_data
@@ -533,7 +518,7 @@ def rename(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """The title of one document, from its page and from lists; back to where it was asked for."""
     collection, document = find_document(name, doc_id)
     initial = {"title": document.title, "expected_revision": document.revision}
-    form = TitleForm(request.POST if request.method == "POST" else None, initial=initial)
+    form = forms.TitleForm(request.POST if request.method == "POST" else None, initial=initial)
     back = next_address(request, reverse("collections:document", args=[name, doc_id]))
 
     def save() -> HttpResponse:
@@ -550,7 +535,7 @@ def rename(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
 def edit(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
     """Title, tags, language and metadata of one document."""
     collection, document = find_document(name, doc_id)
-    form = DocumentForm(request.POST) if request.method == "POST" else DocumentForm.of(document)
+    form = forms.DocumentForm(request.POST) if request.method == "POST" else forms.DocumentForm.of(document)
     field_of(form, "metadata", MetadataField).complete_in(name)
 
     def save() -> HttpResponse:

@@ -21,15 +21,7 @@ from collections_app.endpoints.endpoints import ModelEndpoint
 from collections_app.endpoints.model_presets import EMBEDDINGS, KEY, RERANK
 from collections_app.models import Report
 from ragd.errors import RerankerError
-from ragd.models.openai_client import (
-    EndpointError,
-    OpenAIEndpoint,
-    RetryPolicy,
-    Server,
-    endpoint_errors,
-    open_client,
-    request_timeout,
-)
+from ragd.models import openai_client
 from ragd.models.rerank_endpoint import EndpointReranker
 
 TIMEOUT_S = 20.0
@@ -103,7 +95,7 @@ def run_test(endpoint: ModelEndpoint, *, timeout_s: float = TIMEOUT_S) -> TestRe
         return _failed(endpoint, "key_unreadable", endpoint.problem, started)
     try:
         answer = _ask(endpoint, timeout_s)
-    except EndpointError as error:
+    except openai_client.EndpointError as error:
         result = _failed(endpoint, _kind(error), f"It {error.message}.", started, error.status)
     except ValueError as error:  # the key or the address cannot be written into a request
         result = _failed(endpoint, "malformed", f"The request cannot be written ({type(error).__name__}).", started)
@@ -124,15 +116,15 @@ def list_models(endpoint: ModelEndpoint, *, timeout_s: float = TIMEOUT_S) -> tup
     preset = endpoint.preset
     headers = {name: endpoint.api_key or "" if value == KEY else value for name, value in preset.models_headers}
     try:
-        with endpoint_errors(timeout_s):
-            client = open_client(endpoint.address, endpoint.api_key, preset.key_header)
-            options: Any = {"timeout": request_timeout(timeout_s), "headers": headers}
+        with openai_client.endpoint_errors(timeout_s):
+            client = openai_client.open_client(endpoint.address, endpoint.api_key, preset.key_header)
+            options: Any = {"timeout": openai_client.request_timeout(timeout_s), "headers": headers}
             address = urljoin(f"{endpoint.address}/", preset.models_path)
             answer = client.get(address, cast_to=httpx2.Response, options=options)
         read = json.loads(answer.content)
         rows = read["data"] if "data" in read else read["models"]
         names = {str(row["id"] if "id" in row else row["name"])[:MODEL_CHARS_MAX] for row in rows[:MODELS_MAX]}
-    except EndpointError as error:
+    except openai_client.EndpointError as error:
         return [], _failed(endpoint, _kind(error), f"It {error.message}.", started, error.status)
     except (ValueError, TypeError, KeyError):
         return [], _failed(endpoint, "malformed", "It gave an answer that is no list of models.", started)
@@ -154,17 +146,17 @@ def _ask(endpoint: ModelEndpoint, timeout_s: float) -> _Answer:
     return _chat(endpoint, timeout_s)
 
 
-def _server(endpoint: ModelEndpoint) -> Server:
-    return Server(endpoint.address, endpoint.api_key or None, endpoint.preset.key_header)
+def _server(endpoint: ModelEndpoint) -> openai_client.Server:
+    return openai_client.Server(endpoint.address, endpoint.api_key or None, endpoint.preset.key_header)
 
 
 def _embed(endpoint: ModelEndpoint, timeout_s: float) -> _Answer:
     preset = endpoint.preset
-    asked = OpenAIEndpoint(
+    asked = openai_client.OpenAIEndpoint(
         endpoint.model,
         endpoint.dims or 1,
         _server(endpoint),
-        RetryPolicy(0, 0, timeout_s, timeout_s),
+        openai_client.RetryPolicy(0, 0, timeout_s, timeout_s),
         send_dimensions=bool(endpoint.send_dimensions and endpoint.dims),
         form=preset.form,
     )
@@ -177,16 +169,16 @@ def _rerank(endpoint: ModelEndpoint, timeout_s: float) -> _Answer:
     reranker = EndpointReranker(
         _server(endpoint),
         endpoint.model,
-        policy=RetryPolicy(0, 0, timeout_s, timeout_s),
+        policy=openai_client.RetryPolicy(0, 0, timeout_s, timeout_s),
         gives_logits=preset.gives_logits,
         wants_texts=preset.wants_texts,
     )
     try:
         reranker.score("What is tested?", [SAMPLE, "Rivers carry water to the sea."])
     except RerankerError as error:
-        if isinstance(error.__cause__, EndpointError):
+        if isinstance(error.__cause__, openai_client.EndpointError):
             raise error.__cause__ from error
-        raise EndpointError("malformed", error.message, retryable=False) from error
+        raise openai_client.EndpointError("malformed", error.message, retryable=False) from error
     return _Answer()
 
 
@@ -200,16 +192,16 @@ def _chat(endpoint: ModelEndpoint, timeout_s: float) -> _Answer:
         preset.seed_name: 7,
         preset.limit_name: CHAT_TOKENS,
     }
-    options: Any = {"timeout": request_timeout(timeout_s)}
-    with endpoint_errors(timeout_s):
-        client = open_client(endpoint.address, endpoint.api_key, preset.key_header)
+    options: Any = {"timeout": openai_client.request_timeout(timeout_s)}
+    with openai_client.endpoint_errors(timeout_s):
+        client = openai_client.open_client(endpoint.address, endpoint.api_key, preset.key_header)
         answer = client.post("/chat/completions", cast_to=httpx2.Response, body=body, options=options)
     try:
         read = json.loads(answer.content)
         read["choices"][0]["message"]
     except (ValueError, TypeError, KeyError, IndexError) as error:
         message = "gave an answer that is no chat completion"
-        raise EndpointError("malformed", message, retryable=False) from error
+        raise openai_client.EndpointError("malformed", message, retryable=False) from error
     return _Answer(str(read.get("model") or ""))
 
 
@@ -230,7 +222,7 @@ def _failed(endpoint: ModelEndpoint, kind: str, message: str, started: float, st
     return TestResult(False, kind, message[:1000], advice, _elapsed_ms(started), "", None, status, _now())
 
 
-def _kind(error: EndpointError) -> str:
+def _kind(error: openai_client.EndpointError) -> str:
     if error.kind == "connection":
         return _connection_kind(error)
     if error.kind == "auth":

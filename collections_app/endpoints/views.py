@@ -17,16 +17,10 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.rules import WRITE, needs
+from collections_app.endpoints import model_settings
 from collections_app.endpoints.connection_test import TestResult, run_test
 from collections_app.endpoints.connection_test import list_models as list_server_models
 from collections_app.endpoints.model_presets import EMBEDDINGS, PRESETS, PURPOSES, RERANK, Preset
-from collections_app.endpoints.model_settings import (
-    SettingValues,
-    delete_setting,
-    draft_endpoint,
-    save_setting,
-    uses_of,
-)
 from collections_app.endpoints.registry import GROUPS, SPARSE, check_choice, find_model, list_models
 from collections_app.errors import ServiceError, describe
 from collections_app.http.page_requests import (
@@ -136,14 +130,14 @@ class ModelSettingForm(forms.Form):
             "passage_prompt": prompts.passage,
         }
 
-    def values(self) -> SettingValues:
+    def values(self) -> model_settings.SettingValues:
         """What the services take."""
         data = dict(self.cleaned_data)
         data["name"] = data["name"] or f"{gettext(self.preset.title)} {data['model']}".strip()[:100]
         key = data.pop("key") or None
         if data.pop("forget_key", False):
             key = ""
-        return SettingValues(purpose=self.purpose, preset=self.preset.key, key=key, **data)
+        return model_settings.SettingValues(purpose=self.purpose, preset=self.preset.key, key=key, **data)
 
 
 ADD, CHANGE, DELETE = (f"collections_app.{verb}_modelsetting" for verb in ("add", "change", "delete"))
@@ -220,17 +214,19 @@ def _edit(request: PageRequest, form: ModelSettingForm, row: ModelSetting | None
         nonlocal result
         values, do = form.values(), request.POST.get("do")
         if do == "models":
-            names, result = list_server_models(draft_endpoint(replace(values, model=values.model or UNNAMED), row))
+            names, result = list_server_models(
+                model_settings.draft_endpoint(replace(values, model=values.model or UNNAMED), row)
+            )
             if names:
                 known = [*dict.fromkeys(filter(None, (values.model, *names)))]
                 form.fields["model"].widget = forms.Select(choices=[(name, name) for name in known])
             return _page(request, form, row, result, 200)
         if do in ("test", "test-save"):
-            result = run_test(draft_endpoint(values, row))
+            result = run_test(model_settings.draft_endpoint(values, row))
             if do == "test" or not result.passed:
                 return _page(request, form, row, result, 200)
             values = replace(values, dims=values.dims or result.dims)
-        saved = save_setting(values, actor=request.user, row=row)
+        saved = model_settings.save_setting(values, actor=request.user, row=row)
         return tell(request, gettext("%(name)s saved.") % {"name": saved.name}, "collections:models")
 
     response, status = submit_form(request, form, save)
@@ -248,7 +244,7 @@ def _page(
         "result": result,
         "is_refused": form.is_bound and bool(form.errors),
         "may_delete": request.user.has_perm(DELETE),
-        "uses": uses_of(row.identity) if row is not None and row.identity else [],
+        "uses": model_settings.uses_of(row.identity) if row is not None and row.identity else [],
     }
     return render_page(request, "models/edit.html", context, parts=RESULT, status=status)
 
@@ -274,7 +270,7 @@ def delete(request: PageRequest, pk: int) -> HttpResponse:
     row = find_or_404(ModelSetting.objects.all(), pk=pk)
     name = row.name
     with RefusalMessages(request):
-        delete_setting(row, actor=request.user)
+        model_settings.delete_setting(row, actor=request.user)
         messages.success(request, gettext("%(name)s deleted.") % {"name": name})
     return redirect("collections:models")
 

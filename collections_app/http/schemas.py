@@ -16,22 +16,7 @@ from collections_app.chunks.policies import policy_for
 from collections_app.collections.retention import effective_retention
 from collections_app.collections.retention_periods import REVISIONS_MAX
 from collections_app.collections.services import Histogram
-from collections_app.http.fields import (
-    Access,
-    Days,
-    EmbedDims,
-    EmbedModel,
-    LanguageCode,
-    MaxChars,
-    Metadata,
-    Name,
-    OverlapTokens,
-    SearchLanguage,
-    Tags,
-    TargetTokens,
-    Text,
-    between,
-)
+from collections_app.http import fields
 from collections_app.http.validation import StrictInt
 from collections_app.models import Chunk, Collection
 from ragd.types import ChunkPolicy, Placement, Segment
@@ -103,27 +88,29 @@ class ChunkPolicyRequest(Request):
     """How documents are split. What is left out is the server's default, fitted to the embedding model."""
 
     kind: Literal["words", "structure"] | None = None
-    target_tokens: TargetTokens | None = Field(None, description="words per chunk")
-    overlap_tokens: OverlapTokens | None = Field(None, description="words that a chunk repeats of the one before")
-    max_chars: MaxChars | None = None
+    target_tokens: fields.TargetTokens | None = Field(None, description="words per chunk")
+    overlap_tokens: fields.OverlapTokens | None = Field(
+        None, description="words that a chunk repeats of the one before"
+    )
+    max_chars: fields.MaxChars | None = None
 
 
 class CollectionRequest(Request):
-    name: Name
+    name: fields.Name
     placement: Placement | None = Field(
         None,
         description="where the chunks are: local, in this database; on a Citus cluster node, on one node (the default "
         "there), or spread, over all nodes",
     )
     hybrid_enabled: StrictBool = Field(True, description="enable keyword (BM25) search")
-    embed_model: EmbedModel | None = Field(
+    embed_model: fields.EmbedModel | None = Field(
         None, description="the server's default when left out; changed later by a new index version"
     )
-    embed_dims: EmbedDims | None = Field(
+    embed_dims: fields.EmbedDims | None = Field(
         None, description="needed for a model the server does not know; changed later by a new index version"
     )
     chunk_policy: ChunkPolicyRequest | None = None
-    language: SearchLanguage | None = Field(
+    language: fields.SearchLanguage | None = Field(
         None,
         description="auto, which is the default: keyword search by each document's language; or a PostgreSQL text "
         "search configuration for all of them, such as english or simple",
@@ -137,11 +124,11 @@ class CollectionRequest(Request):
 class RetentionRequest(Request):
     """What takes the place of the retention that was stated before; what is left out is the server's."""
 
-    revisions: Annotated[StrictInt, between(0, REVISIONS_MAX)] | None = Field(
+    revisions: Annotated[StrictInt, fields.between(0, REVISIONS_MAX)] | None = Field(
         None, description="earlier revisions kept of each document"
     )
-    runs_days: Days | None = Field(None, description="days that stored queries are kept; 0 keeps them for ever")
-    deleted_days: Days | None = Field(
+    runs_days: fields.Days | None = Field(None, description="days that stored queries are kept; 0 keeps them for ever")
+    deleted_days: fields.Days | None = Field(
         None, description="days that the content of deleted documents is kept, so that as_of finds it; 0 keeps none"
     )
 
@@ -154,7 +141,7 @@ class SecurityRequest(Request):
         description="flag: findings are recorded; redact: secrets and personal data are hidden and chunks with prompt"
         " injection are withheld; refuse: such questions and answers are also blocked with 422",
     )
-    min_score: Annotated[float, between(0, SCORE_MAX)] | None = Field(
+    min_score: Annotated[float, fields.between(0, SCORE_MAX)] | None = Field(
         None, description="0 to 100: findings with a lower score are only recorded"
     )
     allow_overrides: StrictBool | None = Field(
@@ -174,7 +161,7 @@ class CollectionChanges(Request):
     retention: RetentionRequest | None = None
     security: SecurityRequest | None = None
     hybrid_enabled: StrictBool | None = None
-    language: SearchLanguage | None = None
+    language: fields.SearchLanguage | None = None
     access_from: str | None = Field(
         None, description="the metadata key that names the groups and users that may read a document; '' for none"
     )
@@ -274,25 +261,25 @@ def read_content(content: str | Sequence[SegmentRequest] | None) -> str | list[S
 
 
 class DocumentRequest(Request):
-    content: Text | list[SegmentRequest]
+    content: fields.Text | list[SegmentRequest]
     title: str | None = ""
-    tags: Tags = []
-    metadata: Metadata = {}
+    tags: fields.Tags = []
+    metadata: fields.Metadata = {}
     ingest_mode: Literal["replace", "upsert"] = Field(
         "replace",
         description="either leaves exactly the new chunks; upsert keeps the vectors of texts that did not change",
     )
-    language: LanguageCode | None = Field(
+    language: fields.LanguageCode | None = Field(
         None, description="ISO 639-1 code of the text, such as de; '' to have it found; null: as it was said before"
     )
-    access: Access | None = Field(
+    access: fields.Access | None = Field(
         None,
         description='who may read it: {"users": [...], "groups": [...]} by name, beside the administrators;'
         ' {"restricted": false} for everybody who may read the collection; null: as it is',
     )
-    chunk_target_tokens: TargetTokens | None = None
-    chunk_overlap_tokens: OverlapTokens | None = None
-    chunk_max_chars: MaxChars | None = None
+    chunk_target_tokens: fields.TargetTokens | None = None
+    chunk_overlap_tokens: fields.OverlapTokens | None = None
+    chunk_max_chars: fields.MaxChars | None = None
 
 
 class Ingested(Schema):

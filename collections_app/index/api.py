@@ -13,14 +13,8 @@ from pydantic import ConfigDict, StrictBool
 from collections_app.access.auth import BearerAuth, Router, answer, find_collection, request_key
 from collections_app.http.fields import EmbedDims, EmbedModel, SearchLanguage
 from collections_app.http.schemas import ChunkPolicyRequest, JobStarted, ListOf, Request, Stored, read_from
+from collections_app.index import estimate
 from collections_app.index import services as service
-from collections_app.index.estimate import (
-    Estimate,
-    IndexVersionState,
-    estimate_index_version,
-    index_version_state,
-    index_version_states,
-)
 from collections_app.index.measurements import submit_measurement
 from ragd.types import ChunkPolicy, Placement, VectorType
 
@@ -52,7 +46,7 @@ class IndexVersionRequest(Request):
 
 class IndexVersionItem(Schema):
     model_config = ConfigDict(
-        alias_generator=read_from("index_version", own=(*IndexVersionState.__slots__, "job_id", "job_error"))
+        alias_generator=read_from("index_version", own=(*estimate.IndexVersionState.__slots__, "job_id", "job_error"))
     )
 
     number: int
@@ -105,11 +99,11 @@ class IndexVersionItem(Schema):
     gate_at: datetime | None
 
     @staticmethod
-    def resolve_job_id(state: IndexVersionState) -> UUID | None:
+    def resolve_job_id(state: estimate.IndexVersionState) -> UUID | None:
         return state.job.pk if state.job else None
 
     @staticmethod
-    def resolve_job_error(state: IndexVersionState) -> str:
+    def resolve_job_error(state: estimate.IndexVersionState) -> str:
         return state.job.error if state.job else ""
 
 
@@ -123,10 +117,10 @@ class IndexVersionChange(Request):
 @router.get(ALL, operation_id="index-versions-list", response=ListOf[IndexVersionItem])
 def list_index_versions(request: HttpRequest, collection: str) -> Any:
     """The index versions of a collection, newest first; one of them serves."""
-    return {"items": index_version_states(find_collection(request, collection))}
+    return {"items": estimate.index_version_states(find_collection(request, collection))}
 
 
-@router.post(ALL, operation_id="index-versions-create", response={200: Estimate, 202: IndexVersionItem})
+@router.post(ALL, operation_id="index-versions-create", response={200: estimate.Estimate, 202: IndexVersionItem})
 def create_index_version(request: HttpRequest, collection: str, payload: IndexVersionRequest) -> Any:
     """Build the index anew in the background, with what is stated and else as it is; the present one serves meanwhile.
 
@@ -135,13 +129,13 @@ def create_index_version(request: HttpRequest, collection: str, payload: IndexVe
     """
     target = find_collection(request, collection)
     if payload.dry_run:
-        return estimate_index_version(target, service.resolve_target(target, _choices(payload)))
+        return estimate.estimate_index_version(target, service.resolve_target(target, _choices(payload)))
     key = request_key(request)
 
-    def produce() -> IndexVersionState:
+    def produce() -> estimate.IndexVersionState:
         automatic = payload.activate == "automatic"
         made = service.start_index_version(target, _choices(payload), automatic=automatic, actor=key)
-        return index_version_state(target, made)
+        return estimate.index_version_state(target, made)
 
     return answer(request, produce, IndexVersionItem, status=202)
 
@@ -149,7 +143,7 @@ def create_index_version(request: HttpRequest, collection: str, payload: IndexVe
 @router.get(ONE, operation_id="index-versions-get", response=IndexVersionItem)
 def get_index_version(request: HttpRequest, collection: str, number: int) -> Any:
     target = find_collection(request, collection)
-    return index_version_state(target, service.get_index_version(target, number))
+    return estimate.index_version_state(target, service.get_index_version(target, number))
 
 
 @router.patch(ONE, operation_id="index-versions-change", response={frozenset({200, 202}): IndexVersionItem})
@@ -162,9 +156,9 @@ def change_index_version(request: HttpRequest, collection: str, number: int, pay
     target = find_collection(request, collection)
     index_version, key = service.get_index_version(target, number), request_key(request)
     if payload.state == "cancelled":
-        return index_version_state(target, service.cancel_index_version(index_version, actor=key))
+        return estimate.index_version_state(target, service.cancel_index_version(index_version, actor=key))
     index_version = service.activate_index_version(index_version, overrule=payload.reason or "", actor=key)
-    return Status(202, index_version_state(target, index_version))
+    return Status(202, estimate.index_version_state(target, index_version))
 
 
 @router.delete(ONE, operation_id="index-versions-delete", response=IndexVersionItem)
@@ -172,7 +166,7 @@ def drop_index_version(request: HttpRequest, collection: str, number: int) -> An
     """Give up the chunks of an index version that does not serve; what it was stays on record."""
     target = find_collection(request, collection)
     chosen = service.drop_index_version(service.get_index_version(target, number), actor=request_key(request))
-    return index_version_state(target, chosen)
+    return estimate.index_version_state(target, chosen)
 
 
 @router.post(

@@ -119,14 +119,10 @@ def measure_serving(collection: Collection, finish: Callable[[], object] = lambd
         ensure_serving(Collection.objects.get(pk=collection.pk))
         rows = IndexVersion.objects.filter(collection=collection, number=store.collection.index_version)
         row = rows.select_for_update().first()
-        if row is not None and not _began_later(row, values["measured_at"]):
+        if row is not None and not (row.measured_at is not None and row.measured_at > values["measured_at"]):
             rows.update(**values)
             _record_change(collection, row.list_weights or EVEN, values["list_weights"] or EVEN)
         finish()
-
-
-def _began_later(row: IndexVersion, moment: datetime) -> bool:
-    return row.measured_at is not None and row.measured_at > moment
 
 
 def _record_change(collection: Collection, before: Mapping[str, float], after: Mapping[str, float]) -> None:

@@ -17,15 +17,8 @@ from collections_app.collections.forms import POLICY_FIELDS, IndexVersionForm
 from collections_app.collections.views import find_collection
 from collections_app.errors import ServiceError
 from collections_app.http.page_requests import PageRequest, is_part, refuse, render_page, run_action, tell
+from collections_app.index import services
 from collections_app.index.estimate import Estimate, count_other_policy, estimate_index_version, index_version_states
-from collections_app.index.services import (
-    activate_index_version,
-    cancel_index_version,
-    drop_index_version,
-    get_index_version,
-    resolve_target,
-    start_index_version,
-)
 from collections_app.models import Collection, IndexVersion
 from ragd.errors import RagdError
 
@@ -62,7 +55,7 @@ def index_versions(request: PageRequest, name: str) -> HttpResponse:
             try:
                 if request.POST.get("do") == "start":
                     return _start(request, collection, form)
-                target = resolve_target(collection, form.choices())
+                target = services.resolve_target(collection, form.choices())
                 estimate = estimate_index_version(collection, target)
                 if not VECTOR_FIELDS.isdisjoint(estimate.changed):
                     candidate = {name: getattr(target.spec, name) for name in sorted(VECTOR_FIELDS)}
@@ -106,7 +99,7 @@ def _initial(collection: Collection) -> dict[str, Any]:
 
 def _start(request: PageRequest, collection: Collection, form: IndexVersionForm) -> HttpResponse:
     automatic = form.cleaned_data["activate"] == "automatic"
-    index_version = start_index_version(collection, form.choices(), automatic=automatic, actor=request.user)
+    index_version = services.start_index_version(collection, form.choices(), automatic=automatic, actor=request.user)
     text = gettext("Building index version %(number)s. Version %(active)s stays active until it is complete.")
     values = {"number": index_version.number, "active": collection.index_version}
     return tell(request, text % values, "collections:index_versions", collection.name)
@@ -115,7 +108,7 @@ def _start(request: PageRequest, collection: Collection, form: IndexVersionForm)
 def _find(name: str, number: int) -> IndexVersion:
     collection = find_collection(name)
     try:
-        return get_index_version(collection, number)
+        return services.get_index_version(collection, number)
     except ServiceError as error:
         raise Http404(error.message) from error
 
@@ -126,15 +119,15 @@ def change(request: PageRequest, name: str, number: int) -> HttpResponse:
     result = _find(name, number)
 
     def activate() -> str:
-        activate_index_version(result, actor=request.user)
+        services.activate_index_version(result, actor=request.user)
         return gettext("Index version %(number)s is activated as soon as it is up to date.") % {"number": number}
 
     def cancel() -> str:
-        cancel_index_version(result, actor=request.user)
+        services.cancel_index_version(result, actor=request.user)
         return gettext("Index version %(number)s cancelled.") % {"number": number}
 
     def drop() -> str:
-        drop_index_version(result, actor=request.user)
+        services.drop_index_version(result, actor=request.user)
         return gettext("Index version %(number)s deleted.") % {"number": number}
 
     back = reverse("collections:index_versions", args=[name])

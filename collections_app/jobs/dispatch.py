@@ -19,33 +19,18 @@ from collections_app.access.document_access import lists_of, require_sender, unk
 from collections_app.chunks.finding_scan import redacted_spans
 from collections_app.chunks.policies import policy_of
 from collections_app.collections.models import key_label
+from collections_app.documents import stored_documents
 from collections_app.documents.files import drop_stale_uploads, require_upload
 from collections_app.documents.revisions.services import hand_edits
 from collections_app.documents.scans import parse_with_recognition
 from collections_app.documents.services import draft_of, require_unchanged, retry_on_conflict
-from collections_app.documents.stored_documents import (
-    LONG_CHARS,
-    Cause,
-    DocumentOverlays,
-    find_stored,
-    give_back_memory,
-)
 from collections_app.endpoints.providers import require_endpoint
 from collections_app.errors import UnknownError
 from collections_app.index.builder import build_index_version, run_index_build
 from collections_app.index.embedding_checkpoints import JobCheckpoints
 from collections_app.index.ingestion import CommitHook, Draft, hash_content, in_current_index_version, ingest
 from collections_app.index.measurements import run_measurement
-from collections_app.jobs.attempts import (
-    TRANSIENT,
-    IngestOutcome,
-    JobProgress,
-    claim_job,
-    describe_failure,
-    hold_lease,
-    record_cost,
-    settle_failure,
-)
+from collections_app.jobs import attempts
 from collections_app.jobs.leases import LeaseLostError, worker_name
 from collections_app.jobs.queue import require_collection
 from collections_app.jobs.recovery import settle_index_versions
@@ -64,13 +49,13 @@ log = logging.getLogger(__name__)
 SETTLE_WAITS_S = (0.5, 1, 2, 4, 8)  # as long as a database takes to start again
 
 
-def ingest_upload(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+def ingest_upload(collection: Collection, job: IngestJob, progress: attempts.JobProgress) -> None:
     """The document that the job's file is. Raises what parsing and `ingest` raise."""
     upload = require_upload(collection, job.upload_id)
     in_current_index_version(collection, lambda: _ingest_file(collection, job, upload, progress))
 
 
-def ingest_source(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+def ingest_source(collection: Collection, job: IngestJob, progress: attempts.JobProgress) -> None:
     """What is fetched goes on as an uploaded file would, an archive among them. Raises FetchError too."""
     upload = fetch_source(collection, job, progress)
     if job.kind == IngestJob.Kind.ARCHIVE:
@@ -81,14 +66,14 @@ def ingest_source(collection: Collection, job: IngestJob, progress: JobProgress)
     remember_source(collection, job, upload)
 
 
-def reindex_document(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+def reindex_document(collection: Collection, job: IngestJob, progress: attempts.JobProgress) -> None:
     """The document from its stored file, or from its text where there is none; what is edited meanwhile is kept."""
     work = partial(_reindex, collection, job, progress)
     retry_on_conflict(job.doc_id, lambda: in_current_index_version(collection, work))
 
 
-def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progress: JobProgress) -> None:
-    before = find_stored(collection, job.doc_id)
+def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progress: attempts.JobProgress) -> None:
+    before = stored_documents.find_stored(collection, job.doc_id)
     policy = policy_of(collection, before, job.policy)
     draft = None
     on_commit: list[CommitHook] = [_warn_of_list(collection, job), progress.finish]
@@ -107,7 +92,7 @@ def _ingest_file(collection: Collection, job: IngestJob, upload: Upload, progres
         progress=progress,
         on_commit=on_commit,
         before=before,
-        cause=Cause(job.origin.type or "upload", job.created_by),
+        cause=stored_documents.Cause(job.origin.type or "upload", job.created_by),
         checkpoints=JobCheckpoints(job, progress),
     )
     if before is not None:
@@ -125,7 +110,7 @@ def _same_as_stored(collection: Collection, job: IngestJob, policy: ChunkPolicy)
     draft = replace(draft_of(document), access=job.origin.access)
     if job.origin.language not in (None, draft.language):
         return None
-    overlays = DocumentOverlays.read(collection.pk, job.doc_id)
+    overlays = stored_documents.DocumentOverlays.read(collection.pk, job.doc_id)
     same = hash_content(collection, draft, document.text, policy, overlays.digest) == document.content_hash
     return draft if same else None
 
@@ -155,7 +140,7 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bo
 def _warn_of_list(collection: Collection, job: IngestJob) -> CommitHook:
     """A hook that notes with the job which names of the document's access list are of nobody."""
 
-    def warn(_: IngestOutcome) -> None:
+    def warn(_: attempts.IngestOutcome) -> None:
         listed = lists_of(collection, [job.doc_id]).get(job.doc_id)
         if listed is not None and listed.unknown:
             job.warnings = [*job.warnings, unknown_names_warning(listed.unknown)]
@@ -163,7 +148,9 @@ def _warn_of_list(collection: Collection, job: IngestJob) -> CommitHook:
     return warn
 
 
-def _parse(job: IngestJob, upload: Upload, progress: JobProgress, *, keep_attachments: bool = False) -> ParsedDocument:
+def _parse(
+    job: IngestJob, upload: Upload, progress: attempts.JobProgress, *, keep_attachments: bool = False
+) -> ParsedDocument:
     progress.enter(IngestJob.Stage.PARSE, total=upload.size_bytes)
     return parse_with_recognition(upload, progress, keep_attachments=keep_attachments, fresh_parser=job.tries > 1)
 
@@ -177,7 +164,7 @@ def _said_by_file(parsed: ParsedDocument) -> dict[str, Any]:
         return {}
 
 
-def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
+def _reindex(collection: Collection, job: IngestJob, progress: attempts.JobProgress) -> None:
     rows = Document.objects.filter(collection=collection, doc_id=job.doc_id)
     document, upload = rows.listed().first(), None
     if document is not None:
@@ -203,7 +190,7 @@ def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> N
             layout=parsed.layout,
         )
     job.title, job.warnings = draft.title, list(draft.warnings)
-    before = find_stored(collection, job.doc_id)
+    before = stored_documents.find_stored(collection, job.doc_id)
     ingest(
         collection,
         draft,
@@ -212,7 +199,7 @@ def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> N
         on_commit=[require_unchanged(document), progress.finish],
         before=before,
         force=True,
-        cause=Cause("re-index", job.created_by),
+        cause=stored_documents.Cause("re-index", job.created_by),
         checkpoints=JobCheckpoints(job, progress),
     )
 
@@ -221,7 +208,7 @@ def _reindex(collection: Collection, job: IngestJob, progress: JobProgress) -> N
 class Work:
     """A kind of job. asks_endpoint: whether the embedding endpoint answers is asked before anything is done."""
 
-    handler: Callable[[Collection, IngestJob, JobProgress], object]
+    handler: Callable[[Collection, IngestJob, attempts.JobProgress], object]
     span: str = telemetry.INGEST
     asks_endpoint: bool = False
 
@@ -242,11 +229,11 @@ def run_job(job_id: uuid.UUID | str) -> str | None:
 
     Running it twice changes nothing: a second run finds it taken or finished.
     """
-    job = claim_job(job_id, worker_name())
+    job = attempts.claim_job(job_id, worker_name())
     if job is None:
         return None
-    progress = JobProgress(job)
-    with telemetry.attached(job.traceparent), hold_lease(job), record_cost(job):
+    progress = attempts.JobProgress(job)
+    with telemetry.attached(job.traceparent), attempts.hold_lease(job), attempts.record_cost(job):
         try:
             _work(job, progress)
             return IngestJob.State.SUCCEEDED
@@ -256,29 +243,29 @@ def run_job(job_id: uuid.UUID | str) -> str | None:
             log.warning("job %s (%s) failed: %s", job.pk, job, exc, exc_info=not hasattr(exc, "message"))
             _settle(job, exc, progress)
         finally:
-            if job.chars > LONG_CHARS:
-                give_back_memory()
+            if job.chars > stored_documents.LONG_CHARS:
+                stored_documents.give_back_memory()
         if job.kind == IngestJob.Kind.INDEX_VERSION:
             settle_index_versions(job.collection_id)
     return IngestJob.objects.filter(pk=job.pk).values_list("state", flat=True).first()
 
 
-def _settle(job: IngestJob, exc: Exception, progress: JobProgress) -> None:
+def _settle(job: IngestJob, exc: Exception, progress: attempts.JobProgress) -> None:
     """Write down how the run ended, also when the database comes back only in a while."""
-    stages = progress.fail(describe_failure(exc)[1])
+    stages = progress.fail(attempts.describe_failure(exc)[1])
     for wait_s in (*SETTLE_WAITS_S, None):
         try:
             if not connection.in_atomic_block:
                 close_old_connections()  # it may have gone away: settle over a new connection
-            settle_failure(job, exc, stages)
+            attempts.settle_failure(job, exc, stages)
             return
-        except TRANSIENT:
+        except attempts.TRANSIENT:
             if wait_s is None or connection.in_atomic_block:
                 raise
             time.sleep(wait_s)
 
 
-def _work(job: IngestJob, progress: JobProgress) -> None:
+def _work(job: IngestJob, progress: attempts.JobProgress) -> None:
     work, collection = WORK[job.kind], require_collection(job)
     if work.asks_endpoint:
         require_endpoint(collection)

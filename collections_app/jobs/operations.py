@@ -16,18 +16,7 @@ from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError, describe
-from collections_app.jobs.leases import (
-    RESEND_AFTER,
-    Lease,
-    LeaseLostError,
-    Progress,
-    cancel,
-    claim,
-    enqueue,
-    job_retry_policy,
-    requeue,
-    worker_name,
-)
+from collections_app.jobs import leases
 from collections_app.jobs.operation_models import SILENT_AFTER
 from collections_app.models import ApiKey, Collection, Operation, OperationFile
 from ragd.errors import RagdError
@@ -45,10 +34,10 @@ ERROR_MAX_CHARS = 2000
 OnProgress = Callable[[str, int, int], None]  # stage, done, total
 
 
-class OperationProgress(Progress[Operation]):
+class OperationProgress(leases.Progress[Operation]):
     """One operation while it runs: `tell` how far it is, then `succeed` or `fail`, once."""
 
-    def __init__(self, lease: Lease[Operation], *, listener: OnProgress | None = None) -> None:
+    def __init__(self, lease: leases.Lease[Operation], *, listener: OnProgress | None = None) -> None:
         super().__init__(lease)
         self.operation, self.listener = lease.work, listener
 
@@ -84,7 +73,7 @@ class OperationProgress(Progress[Operation]):
 
         values: columns to set.
         """
-        values |= {"sent_at": timezone.now() + timedelta(seconds=delay_s) - RESEND_AFTER, "stage": WAITING}
+        values |= {"sent_at": timezone.now() + timedelta(seconds=delay_s) - leases.RESEND_AFTER, "stage": WAITING}
         self.lease.release(**values, attempts_forgiven=F("attempts"))
 
     def _end(self, state: str, **values: Any) -> None:
@@ -100,21 +89,21 @@ LOSSES: dict[str, Callable[[Operation], object]] = {}  # called for one that is 
 PERMISSIONS = {Operation.Kind.SYNC: Permission.WRITE, Operation.Kind.JUDGE_CHECK: Permission.EVALUATE}
 
 
-def begin(kind: str, subject: str, *, actor: services.Actor = None) -> Lease[Operation]:
+def begin(kind: str, subject: str, *, actor: services.Actor = None) -> leases.Lease[Operation]:
     """A new operation that this process does itself; nobody takes it over when the process dies."""
     operation = Operation.objects.create(
         kind=kind,
         subject=subject,
         created_by=name_actor(actor),
-        worker=worker_name(),
+        worker=leases.worker_name(),
         attempts=1,
         lease_until=timezone.now() + SILENT_AFTER,
     )
-    return Lease(operation, operation.attempts)
+    return leases.Lease(operation, operation.attempts)
 
 
 @contextmanager
-def attempt(lease: Lease[Operation], *, listener: OnProgress | None = None) -> Iterator[OperationProgress]:
+def attempt(lease: leases.Lease[Operation], *, listener: OnProgress | None = None) -> Iterator[OperationProgress]:
     """An attempt of an operation around a block, which calls `succeed` at its end; an exception fails it and passes on.
 
     Where the process is ended instead, a worker tries again what was requested of it.
@@ -143,7 +132,7 @@ def request_operation(
     values: further columns.
     """
     operation = _create(kind, subject, arguments, actor, **values)
-    enqueue(RUN_OPERATION, str(operation.pk))
+    leases.enqueue(RUN_OPERATION, str(operation.pk))
     return operation
 
 
@@ -182,13 +171,15 @@ def handles(kind: str, *, lost: Callable[[Operation], object] | None = None) -> 
 
 def process_operation(operation_id: str) -> None:
     """The worker's side of `request_operation`. One that somebody has, or that has ended, is left alone."""
-    lease = claim(Operation, operation_id, worker_name(), "finished_at IS NULL AND arguments IS NOT NULL", "stage = ''")
+    lease = leases.claim(
+        Operation, operation_id, leases.worker_name(), "finished_at IS NULL AND arguments IS NOT NULL", "stage = ''"
+    )
     if lease is None:
         return
     try:
         with lease.hold(interrupts=True), attempt(lease) as progress:
             HANDLERS[lease.work.kind](progress)
-    except LeaseLostError:
+    except leases.LeaseLostError:
         log.info("operation %s was cancelled, or went on elsewhere", operation_id)
     except (ServiceError, RagdError) as error:
         log.info("operation %s was refused: %s", operation_id, error)
@@ -202,7 +193,7 @@ def cancel_operation(operation: Operation, *, actor: services.Actor) -> Operatio
     """
     if not _began(operation, actor):
         require(_permission(operation), _collection_id(operation))
-    if not cancel(requested_operations().filter(pk=operation.pk), f"cancelled by {name_actor(actor)}"):
+    if not leases.cancel(requested_operations().filter(pk=operation.pk), f"cancelled by {name_actor(actor)}"):
         raise ServiceError(f"operation {operation.pk} has ended, or runs in the process that began it")
     operation.refresh_from_db()
     return operation
@@ -215,7 +206,7 @@ def retry_operation(operation: Operation) -> None:
     again |= {"stage": WAITING, "report": {}, "sent_at": timezone.now(), "attempts_forgiven": F("attempts")}
     if not failed.update(**again):
         raise ServiceError(f"only a failed operation is tried again, and this one is {operation.state}")
-    enqueue(RUN_OPERATION, str(operation.pk))
+    leases.enqueue(RUN_OPERATION, str(operation.pk))
 
 
 def may_cancel(operation: Operation, *, actor: services.Actor) -> bool:
@@ -242,8 +233,8 @@ def _collection_id(operation: Operation) -> int | None:
 def requeue_operations(now: datetime) -> int:
     """Send again what lost its worker or its message, and drop the files of what has ended; returns how many sent."""
     OperationFile.objects.filter(operation__finished_at__isnull=False).delete()
-    return requeue(
-        requested_operations(), RUN_OPERATION, job_retry_policy(), _give_up, now, ahead=PAUSE_MAX, stage=WAITING
+    return leases.requeue(
+        requested_operations(), RUN_OPERATION, leases.job_retry_policy(), _give_up, now, ahead=PAUSE_MAX, stage=WAITING
     )
 
 

@@ -38,16 +38,9 @@ from collections_app.http.page_requests import (
     tell,
 )
 from collections_app.models import Collection, Operation, Source, SourceChange
+from collections_app.sources import records
 from collections_app.sources.kinds.protocol import BaseSource, Field
 from collections_app.sources.kinds.registry import source_kinds
-from collections_app.sources.records import (
-    SourceValues,
-    brought_documents,
-    complete_settings,
-    delete_source,
-    list_sources,
-    save_source,
-)
 from collections_app.sources.source_jobs import UrlEntry, read_list
 from collections_app.sources.sync import count_changes, find_run, request_run
 from ragd.errors import InvalidInput
@@ -93,7 +86,7 @@ class SourceForm(AccessFields, forms.Form):
 
     def __init__(self, data: Any = None, *, kind: type[BaseSource], row: Source | None = None) -> None:
         stored = row.settings if row is not None else {}
-        initial: dict[str, Any] = complete_settings(kind, stored)
+        initial: dict[str, Any] = records.complete_settings(kind, stored)
         if row is None:
             initial["name"] = str(kind.title)
         else:
@@ -113,7 +106,7 @@ class SourceForm(AccessFields, forms.Form):
         """Those of the kind, in its order."""
         return [self[name] for name in self.own_names]
 
-    def values(self, access: Codes | None) -> SourceValues:
+    def values(self, access: Codes | None) -> records.SourceValues:
         """What the service takes. access: as it was stated; None: as it is."""
         data = self.cleaned_data
         secret: str | None = None
@@ -125,7 +118,7 @@ class SourceForm(AccessFields, forms.Form):
                 stated[each.name] = data[each.name]
         if access is None and self.row is not None and self.row.access is not None:
             access = tuple(self.row.access)
-        return SourceValues(
+        return records.SourceValues(
             kind=self.kind.kind,
             name=data["name"],
             settings=stated,
@@ -217,7 +210,7 @@ CHANGES_PER_PAGE = 50
 def list_page(request: PageRequest, name: str) -> HttpResponse:
     collection = find_collection(name)
     unfinished = Operation.objects.filter(source=OuterRef("pk"), finished_at=None)
-    rows = [_shown(row) for row in list_sources(collection).annotate(is_running=Exists(unfinished))]
+    rows = [_shown(row) for row in records.list_sources(collection).annotate(is_running=Exists(unfinished))]
     context = {"collection": collection, "tab": "sources", "sources": rows}
     return render_page(request, "sources/list.html", context, parts={"sources": "sources/parts/list.html"})
 
@@ -245,7 +238,7 @@ def _edit(request: PageRequest, collection: Collection, kind: type[BaseSource], 
 
     def save() -> HttpResponse:
         values = form.values(resolve(collection, form.stated_access()))
-        saved = save_source(collection, values, row=row, actor=request.user)
+        saved = records.save_source(collection, values, row=row, actor=request.user)
         if request.POST.get("do") in ("preview", "sync"):
             with RefusalMessages(request):
                 run = request_run(saved, dry_run=request.POST["do"] == "preview", actor=request.user)
@@ -277,7 +270,7 @@ def source(request: PageRequest, name: str, pk: int) -> HttpResponse:
         "active": active,
         "held": held,
         "facts": _facts(row),
-        "documents": len(brought_documents(row)),
+        "documents": len(records.brought_documents(row)),
         "form": DeleteSourceForm(),
     }
     return render_page(request, "sources/source.html", context, parts={"source": "sources/parts/source.html"})
@@ -292,7 +285,7 @@ def _sync(request: PageRequest, collection: Collection, row: Source) -> HttpResp
 
 def _delete(request: PageRequest, row: Source) -> HttpResponse:
     name, title = row.collection.name, row.name
-    gone = delete_source(row, with_documents="with_documents" in request.POST, actor=request.user)
+    gone = records.delete_source(row, with_documents="with_documents" in request.POST, actor=request.user)
     message = gettext("%(name)s deleted.") % {"name": title}
     if gone:
         documents = counted(gone, gettext("document,documents"))
@@ -345,7 +338,7 @@ def _shown(row: Any) -> Any:
     """With what people read: the kind's title, where it is, how often it is synced."""
     kind = source_kinds().get(row.kind)
     row.kind_title = kind.title if kind else row.kind
-    row.where = kind.describe(complete_settings(kind, row.settings)) if kind else ""
+    row.where = kind.describe(records.complete_settings(kind, row.settings)) if kind else ""
     row.schedule_words = schedule_words(row.schedule)
     return row
 

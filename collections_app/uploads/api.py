@@ -25,17 +25,10 @@ from collections_app.http.fields import Access, DocId, LanguageCode, Metadata, O
 from collections_app.http.schemas import Failure, Request
 from collections_app.http.validation import StrictInt
 from collections_app.models import Collection, IngestBatch
+from collections_app.uploads import services
 from collections_app.uploads.archives import preview_uploads
 from collections_app.uploads.options import IngestOptions
 from collections_app.uploads.plan import Entry, PlanLine, UploadPlan, plan_uploads
-from collections_app.uploads.services import (
-    UploadOutcome,
-    close_batch,
-    find_batch,
-    label_of,
-    open_batch,
-    submit_uploads,
-)
 from ragd.errors import InvalidInput
 from ragd.identity import TAGS_MAX
 
@@ -80,11 +73,11 @@ class UploadItem(Schema):
     error: UploadError | None = None
 
     @staticmethod
-    def resolve_job_id(outcome: UploadOutcome) -> str | None:
+    def resolve_job_id(outcome: services.UploadOutcome) -> str | None:
         return outcome.line.job_id
 
     @staticmethod
-    def resolve_error(outcome: UploadOutcome) -> UploadOutcome | None:
+    def resolve_error(outcome: services.UploadOutcome) -> services.UploadOutcome | None:
         return outcome if outcome.error else None
 
 
@@ -211,14 +204,14 @@ def upload_documents(
     @transaction.atomic
     def produce() -> dict[str, Any]:
         actor = request_key(request)
-        adding_to = find_batch(target, batch) if batch else None
+        adding_to = services.find_batch(target, batch) if batch else None
         if adding_to is None and more:
-            adding_to = open_batch(target, label=label_of(files), actor=actor)
-        outcomes = submit_uploads(
+            adding_to = services.open_batch(target, label=services.label_of(files), actor=actor)
+        outcomes = services.submit_uploads(
             target, files, options, doc_ids=doc_ids, choices=choices, batch=adding_to, actor=actor
         )
         if adding_to is not None and not more and adding_to.kind != IngestBatch.Kind.SYNC:  # its commit closes that
-            close_batch(adding_to)
+            services.close_batch(adding_to)
         if outcomes and all(outcome.error_type == "too_large" for outcome in outcomes):
             raise ServiceError(outcomes[0].error, type="too_large", status=413, field="files")
         batches = (outcome.batch.pk for outcome in outcomes if outcome.batch)

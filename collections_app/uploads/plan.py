@@ -19,15 +19,7 @@ from collections_app.chunks.policies import policy_of
 from collections_app.documents.stored_documents import owners_of
 from collections_app.domain.formats import MEGABYTE
 from collections_app.models import Collection, Document, FetchedSource, IngestBatch, IngestJob
-from collections_app.uploads.current_state import (
-    DocumentState,
-    Labels,
-    Quarantined,
-    document_exists,
-    load_quarantined,
-    load_siblings,
-    load_states,
-)
+from collections_app.uploads import current_state
 from collections_app.uploads.options import NOTHING_STATED, SYNC, URL, IngestOptions, Origin, check_clash
 from ragd.errors import InvalidInput
 from ragd.identity import DOC_ID_MAX_CHARS, check_doc_id, doc_id_from_name
@@ -260,18 +252,18 @@ class Planner:
         self.collection = collection
         self.options = options
         self._is_free = is_free or (lambda _: True)
-        self._standings: dict[str, DocumentState] = {}
-        self._siblings: dict[str, DocumentState] | None = None
+        self._standings: dict[str, current_state.DocumentState] = {}
+        self._siblings: dict[str, current_state.DocumentState] | None = None
         self._hidden: set[str] = set()
         self._fetched: dict[str, FetchedSource] = {}
         self._under_way: dict[str, Origin] = {}  # doc_id -> the origin of the newest job that fetches it
         self._taken: dict[str, str] = {}  # doc_id -> sha256 of a file of this request
-        self._quarantined: Mapping[str, Quarantined] | None = None
+        self._quarantined: Mapping[str, current_state.Quarantined] | None = None
 
     def load(self, entries: Iterable[Entry]) -> None:
         """Read what has the IDs of these entries, and which of that the one who sends them may not read."""
         wanted = {doc_id: entry for entry in entries if (doc_id := wanted_id(entry))}
-        self._standings |= load_states(self.collection, wanted)
+        self._standings |= current_state.load_states(self.collection, wanted)
         self._hidden |= hidden_from(self.asker, self.collection, list(wanted))
         self._load_sources([doc_id for doc_id, entry in wanted.items() if entry.origin.is_fetched])
 
@@ -309,7 +301,7 @@ class Planner:
             self._taken.setdefault(line.doc_id, entry.sha256)
         return line
 
-    def labels_of(self, line: PlanLine) -> Labels:
+    def labels_of(self, line: PlanLine) -> current_state.Labels:
         """The tags and metadata that a job for this line is to have: those stated, or those of the document."""
         present = self._standings.get(line.doc_id)
         options = self.options
@@ -317,9 +309,9 @@ class Planner:
         metadata = options.metadata if options.metadata is not None else present.stated_metadata if present else {}
         return list(tags), dict(metadata)
 
-    def _find_quarantined(self, sha256: str) -> Quarantined | None:
+    def _find_quarantined(self, sha256: str) -> current_state.Quarantined | None:
         if self._quarantined is None:
-            self._quarantined = load_quarantined(self.collection)
+            self._quarantined = current_state.load_quarantined(self.collection)
         return self._quarantined.get(sha256)
 
     def _archive(self, line: PlanLine) -> PlanLine:
@@ -364,7 +356,7 @@ class Planner:
             return replace(line, status="refetch", reason="fetched if changed")
         return replace(line, status="changed")
 
-    def _recognize(self, entry: Entry, doc_id: str, present: DocumentState) -> tuple[bool, bool]:
+    def _recognize(self, entry: Entry, doc_id: str, present: current_state.DocumentState) -> tuple[bool, bool]:
         """(the document comes from the origin of the entry, and in the version that a listing tells)."""
         origin, known = entry.origin, self._fetched.get(doc_id)
         if not origin.is_fetched:
@@ -379,7 +371,7 @@ class Planner:
         is_current = bool(origin.version) and known.etag == origin.version
         return same, same and is_current and entry.size in (None, known.size_bytes)
 
-    def _foreign_reason(self, entry: Entry, present: DocumentState) -> str:
+    def _foreign_reason(self, entry: Entry, present: current_state.DocumentState) -> str:
         """Why an item of a source must not replace the document."""
         if present.job_id:
             return "the document is being brought by something else at the moment"
@@ -408,22 +400,22 @@ class Planner:
                 return replace(line, doc_id=doc_id, status="unchanged", reason=reason)
             number += 1
 
-    def _difference(self, present: DocumentState) -> str:
+    def _difference(self, present: current_state.DocumentState) -> str:
         policy = self.options.policy
         return present.differs(self.options, lambda: policy_of(self.collection, present, policy).as_dict())
 
-    def _siblings_of(self, doc_id: str, entry: Entry) -> dict[str, DocumentState]:
+    def _siblings_of(self, doc_id: str, entry: Entry) -> dict[str, current_state.DocumentState]:
         """The numbered copies of a document that the sender may read; the first few of all documents are read at once.
 
         Of what is fetched, any copy may have come from its origin.
         """
         if self._siblings is None:
             firsts = {numbered(name, number) for name in self._standings for number in FIRST_NUMBERS}
-            self._siblings = load_states(self.collection, firsts)
+            self._siblings = current_state.load_states(self.collection, firsts)
         firsts_of_it = [numbered(doc_id, number) for number in FIRST_NUMBERS]
         known = {name: self._siblings[name] for name in firsts_of_it if name in self._siblings}
         if entry.origin.is_fetched or len(known) == len(firsts_of_it):
-            known = load_siblings(self.collection, doc_id)
+            known = current_state.load_siblings(self.collection, doc_id)
         self._load_sources(list(known) if entry.origin.is_fetched else [])
         hidden = hidden_from(self.asker, self.collection, list(known))
         return {name: state for name, state in known.items() if name not in hidden}
@@ -432,7 +424,7 @@ class Planner:
         """Asked of the database last, when the lock on the name is held: somebody may have taken it meanwhile."""
         if hidden_from(self.asker, self.collection, [doc_id]):
             return False
-        return self._is_free(doc_id) and not document_exists(self.collection, doc_id)
+        return self._is_free(doc_id) and not current_state.document_exists(self.collection, doc_id)
 
 
 def came_from(endpoint: str, address: str = "") -> Q:

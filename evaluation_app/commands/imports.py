@@ -11,17 +11,7 @@ from typing import Self
 from collections_app.collections.import_stage import import_collection
 from collections_app.commands.progress import Bar, StoppedError
 from collections_app.commands.subcommand import Answer, Options, Subcommand, UsageError, split_pair
-from evaluation_app.golden.formats import (
-    Mode,
-    carry_out,
-    decode,
-    guess_format,
-    map_rows,
-    mapped_columns,
-    plan_import,
-    read_file,
-    tell_import,
-)
+from evaluation_app.golden import formats
 from evaluation_app.golden.schemas import ImportOut
 from evaluation_app.golden.sets import find_set
 from evaluation_app.sample.loading import evaluate_sample, load_sample
@@ -96,15 +86,17 @@ def run_golden(options: Options) -> Answer:
     """As the API answers an import. UsageError for a file that cannot be read."""
     golden_set = find_set(options["golden_set"])
     try:
-        text = decode(options["file"].read_bytes())
+        text = formats.decode(options["file"].read_bytes())
     except OSError as error:
         raise UsageError(f"{options['file']} cannot be read: {error.strerror}") from None
     stated = dict(split_pair("column", pair) for pair in options["column"]) or None
-    file = read_file(text, guess_format(options["file"].name, text))
-    rows = map_rows(file, stated)
-    mode: Mode = "replace" if options["replace"] else "merge"
-    plan = plan_import(golden_set, rows, mode) if options["dry_run"] else carry_out(golden_set, rows, mode)
-    result = tell_import(golden_set, plan, mapped_columns(file, stated), dry_run=options["dry_run"])
+    file = formats.read_file(text, formats.guess_format(options["file"].name, text))
+    rows = formats.map_rows(file, stated)
+    mode: formats.Mode = "replace" if options["replace"] else "merge"
+    plan = (
+        formats.plan_import(golden_set, rows, mode) if options["dry_run"] else formats.carry_out(golden_set, rows, mode)
+    )
+    result = formats.tell_import(golden_set, plan, formats.mapped_columns(file, stated), dry_run=options["dry_run"])
     return ImportOut.model_validate(result).model_dump(mode="json")
 
 

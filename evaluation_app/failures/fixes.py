@@ -31,14 +31,8 @@ from evaluation_app.golden.sets import current_digest
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenSet
+from evaluation_app.runs.comparison import stored_comparisons
 from evaluation_app.runs.comparison.changes import MeasureChange, UsageChange
-from evaluation_app.runs.comparison.stored_comparisons import (
-    Finding,
-    RunDifference,
-    compare_runs,
-    differences,
-    forget_comparisons,
-)
 from evaluation_app.scoring.judge_selection import RunSettings
 from evaluation_app.scoring.modes import Change, Mode, ModeFix, find_modes, own_bands, stored_table
 from ragd.errors import RagdError
@@ -95,7 +89,7 @@ def refresh_modes(run: EvaluationRun, *, actor: services.Actor = None) -> int:
     if changed:
         locked.summary = {**locked.summary, "modes": counts, "failing": failing}
         locked.save(update_fields=["summary"])
-        forget_comparisons(locked)
+        stored_comparisons.forget_comparisons(locked)
         services.record(
             actor, [locked], services.CHANGE, f"found the failure modes of {locked} again with the current thresholds"
         )
@@ -290,10 +284,10 @@ class Trial:
     """A run that tried a fix. against: None while it goes on, and where the set asks other questions now."""
 
     run: EvaluationRun
-    against: RunDifference | None
+    against: stored_comparisons.RunDifference | None
 
     @property
-    def primary(self) -> Finding | None:
+    def primary(self) -> stored_comparisons.Finding | None:
         return self.against.verdict.decisive.primary if self.against else None
 
     @property
@@ -392,7 +386,7 @@ def _trials(run: EvaluationRun) -> dict[str, list[Trial]]:
     rows = EvaluationRun.objects.filter(experiment__base=run, purpose=EvaluationRun.Purpose.FIX)
     runs = list(rows.select_related("experiment__base").order_by("-created_at")[:TRIED_SHOWN])
     comparable = [each for each in runs if not each.is_active and each.set_digest == run.set_digest]
-    known = {difference.run.pk: difference for difference in differences(run, comparable)}
+    known = {difference.run.pk: difference for difference in stored_comparisons.differences(run, comparable)}
     trials: dict[str, list[Trial]] = {}
     for each in runs:
         key = _key(RetrievePlan.from_dict(each.plan), RunSettings.from_dict(each.settings))
@@ -434,7 +428,7 @@ class FixOutcome:
     """
 
     changes: tuple[FieldChange, ...]
-    against: RunDifference
+    against: stored_comparisons.RunDifference
     mode: Mode | None
     measure: MeasureChange | None
     failing: Move
@@ -459,7 +453,7 @@ def read_outcome(run: EvaluationRun) -> FixOutcome | None:
     base = run.base_run
     if base is None or run.experiment is None or base.set_digest != run.set_digest:
         return None
-    against = compare_runs(base, [run]).others[0]
+    against = stored_comparisons.compare_runs(base, [run]).others[0]
     mode = stored_table().modes.get(run.experiment.grid.get("mode", ""))
     pairs = [(modes_of(each.before), modes_of(each.after)) for each in against.questions]
     moves = [
@@ -477,7 +471,7 @@ def read_outcome(run: EvaluationRun) -> FixOutcome | None:
     )
 
 
-def _measure_of(mode: Mode | None, against: RunDifference) -> MeasureChange | None:
+def _measure_of(mode: Mode | None, against: stored_comparisons.RunDifference) -> MeasureChange | None:
     wanted = mode.measures if mode else ()
     return next((change for change in against.changes if change.name.partition("@")[0] in wanted), None)
 

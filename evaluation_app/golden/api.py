@@ -19,39 +19,10 @@ from collections_app.errors import UnknownError
 from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts, also_as, text_as
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.http.schemas import PageOf
-from evaluation_app.golden import edits, sets
+from evaluation_app.golden import edits, formats, schemas, sets
 from evaluation_app.golden.expectations import find_drifts, read_status
-from evaluation_app.golden.formats import (
-    Format,
-    Mode,
-    carry_out,
-    decode,
-    map_rows,
-    mapped_columns,
-    plan_import,
-    read_columns,
-    read_file,
-    tell_import,
-)
 from evaluation_app.golden.question_views import export_response
 from evaluation_app.golden.questions import Golden
-from evaluation_app.golden.schemas import (
-    GoldenQuestionOut,
-    GoldenSetChanges,
-    GoldenSetDeleted,
-    GoldenSetOut,
-    GoldenSetRequest,
-    ImportOut,
-    QuestionChanges,
-    QuestionRequest,
-    QuestionsCounted,
-    SuggestionChanges,
-    SuggestionsChanged,
-    SuggestOut,
-    SuggestRequest,
-    VersionDetail,
-    VersionOut,
-)
 from evaluation_app.golden.sets import compare_versions
 from evaluation_app.golden.suggestions import make_from_run, suggest_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
@@ -97,7 +68,7 @@ def _state_of(question: GoldenQuestion) -> QuestionState:
 @router.get(
     QUESTIONS,
     operation_id="golden-questions-list",
-    response=PageOf[GoldenQuestionOut],
+    response=PageOf[schemas.GoldenQuestionOut],
     openapi_extra=also_as("text/csv", "application/x-ndjson"),
 )
 def list_questions(
@@ -123,8 +94,8 @@ def list_questions(
     return {"items": question_states(result, page.items), "next_cursor": page.next_cursor}
 
 
-@router.post(QUESTIONS, operation_id="golden-questions-create", response={201: GoldenQuestionOut})
-def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest) -> HttpResponse:
+@router.post(QUESTIONS, operation_id="golden-questions-create", response={201: schemas.GoldenQuestionOut})
+def add_question(request: HttpRequest, golden_set: str, payload: schemas.QuestionRequest) -> HttpResponse:
     """Add a question, or with run_id a suggestion out of a stored run: its question, with what it cites as expected
     and without an expected answer unless one is stated. 409 when the set has the question already."""
     key = request_key(request)
@@ -139,7 +110,7 @@ def add_question(request: HttpRequest, golden_set: str, payload: QuestionRequest
             made = edits.add_question(result, explicit, actor=key)
         return _state_of(made)
 
-    return answer(request, produce, GoldenQuestionOut, status=201)
+    return answer(request, produce, schemas.GoldenQuestionOut, status=201)
 
 
 def _run(run_id: UUID, scope: CollectionScope) -> QueryRun:
@@ -153,41 +124,41 @@ def _run(run_id: UUID, scope: CollectionScope) -> QueryRun:
     return run
 
 
-@router.get(QUESTION, operation_id="golden-questions-get", response=GoldenQuestionOut)
+@router.get(QUESTION, operation_id="golden-questions-get", response=schemas.GoldenQuestionOut)
 def get_question(request: HttpRequest, golden_set: str, question_id: int) -> Any:
     return _state_of(_question(request, golden_set, question_id))
 
 
-@router.patch(QUESTION, operation_id="golden-questions-update", response=GoldenQuestionOut)
-def update_question(request: HttpRequest, golden_set: str, question_id: int, payload: QuestionChanges) -> Any:
+@router.patch(QUESTION, operation_id="golden-questions-update", response=schemas.GoldenQuestionOut)
+def update_question(request: HttpRequest, golden_set: str, question_id: int, payload: schemas.QuestionChanges) -> Any:
     """Change the stated fields, or move the question to a place. 409 when another question says the same."""
     question = _question(request, golden_set, question_id)
     changed = edits.change_question(question, payload.stated(), position=payload.position, actor=request_key(request))
     return _state_of(changed)
 
 
-@router.delete(QUESTION, operation_id="golden-questions-delete", response=QuestionsCounted)
+@router.delete(QUESTION, operation_id="golden-questions-delete", response=schemas.QuestionsCounted)
 def delete_question(request: HttpRequest, golden_set: str, question_id: int) -> Any:
     question = _question(request, golden_set, question_id)
     return {"count": edits.delete_questions(question.golden_set, [question.pk], actor=request_key(request))}
 
 
-@router.post(SUGGESTIONS, operation_id="golden-suggestions-create", response={201: SuggestOut})
-def request_suggestions(request: HttpRequest, golden_set: str, payload: SuggestRequest) -> HttpResponse:
+@router.post(SUGGESTIONS, operation_id="golden-suggestions-create", response={201: schemas.SuggestOut})
+def request_suggestions(request: HttpRequest, golden_set: str, payload: schemas.SuggestRequest) -> HttpResponse:
     """Let a chat model write questions of documents. No run asks these suggestions before they are accepted."""
     key = request_key(request)
     result = find_visible(request, golden_set)
 
     def produce() -> dict[str, Any]:
         outcome = suggest_questions(result, **payload.dict(), actor=key)
-        counts = {name: getattr(outcome, name) for name in SuggestOut.model_fields if name != "items"}
+        counts = {name: getattr(outcome, name) for name in schemas.SuggestOut.model_fields if name != "items"}
         return {"items": question_states(result, outcome.made)} | counts
 
-    return answer(request, produce, SuggestOut, status=201)
+    return answer(request, produce, schemas.SuggestOut, status=201)
 
 
-@router.patch(SUGGESTIONS, operation_id="golden-suggestions-change", response=SuggestionsChanged)
-def change_suggestions(request: HttpRequest, golden_set: str, payload: SuggestionChanges) -> Any:
+@router.patch(SUGGESTIONS, operation_id="golden-suggestions-change", response=schemas.SuggestionsChanged)
+def change_suggestions(request: HttpRequest, golden_set: str, payload: schemas.SuggestionChanges) -> Any:
     """Make suggestions questions, or throw them away; how many were. Accepted questions are left alone."""
     result, key = find_visible(request, golden_set), request_key(request)
     with transaction.atomic():
@@ -197,7 +168,7 @@ def change_suggestions(request: HttpRequest, golden_set: str, payload: Suggestio
         }
 
 
-CONTENT_TYPES: dict[str, Format] = {
+CONTENT_TYPES: dict[str, formats.Format] = {
     "text/csv": "csv",
     "application/x-ndjson": "jsonl",
     "application/jsonl": "jsonl",
@@ -208,14 +179,14 @@ CONTENT_TYPES: dict[str, Format] = {
 @router.post(
     "/golden-sets/{golden_set}/import",
     operation_id="golden-sets-import",
-    response=ImportOut,
+    response=schemas.ImportOut,
     openapi_extra={"requestBody": {"required": True, **text_as("text/csv", "application/x-ndjson")}},
 )
 def import_set(
     request: HttpRequest,
     golden_set: str,
     format: Literal["csv", "jsonl"] | None = param.Query(None, description="By the content type where it is left out"),
-    mode: Mode = "merge",
+    mode: formats.Mode = "merge",
     dry_run: bool = False,
     columns: Annotated[str, accepts(format="columns")] | None = param.Query(
         None,
@@ -230,19 +201,21 @@ def import_set(
     """
     result = sets.find_set(golden_set, request_key(request).visible)
     kind = format or _format_of(request)
-    stated, file = read_columns(columns), read_file(decode(request.body), kind)
-    rows, mapped = map_rows(file, stated), mapped_columns(file, stated)
+    stated, file = formats.read_columns(columns), formats.read_file(formats.decode(request.body), kind)
+    rows, mapped = formats.map_rows(file, stated), formats.mapped_columns(file, stated)
     if dry_run:
-        return tell_import(result, plan_import(result, rows, mode), mapped, dry_run=True)
+        return formats.tell_import(result, formats.plan_import(result, rows, mode), mapped, dry_run=True)
 
     def produce() -> dict[str, Any]:
-        return tell_import(result, carry_out(result, rows, mode, actor=request_key(request)), mapped, dry_run=False)
+        return formats.tell_import(
+            result, formats.carry_out(result, rows, mode, actor=request_key(request)), mapped, dry_run=False
+        )
 
     body = hashlib.sha256(request.body).hexdigest()
-    return answer(request, produce, ImportOut, fingerprint=f"{kind} {mode} {columns} {body}")
+    return answer(request, produce, schemas.ImportOut, fingerprint=f"{kind} {mode} {columns} {body}")
 
 
-def _format_of(request: HttpRequest) -> Format:
+def _format_of(request: HttpRequest) -> formats.Format:
     kind = (request.content_type or "").lower()
     if kind not in CONTENT_TYPES:
         raise InvalidInput(
@@ -260,7 +233,7 @@ def find_visible(request: HttpRequest, name: str) -> GoldenSet:
     return sets.find_set(name, request_key(request).visible)
 
 
-@router.get(SETS, operation_id="golden-sets-list", response=PageOf[GoldenSetOut])
+@router.get(SETS, operation_id="golden-sets-list", response=PageOf[schemas.GoldenSetOut])
 def list_golden_sets(
     request: HttpRequest,
     collection: str | None = None,
@@ -276,8 +249,8 @@ def list_golden_sets(
     return paginate(rows, ("name",), limit=limit, cursor=cursor)
 
 
-@router.post(SETS, operation_id="golden-sets-create", response={201: GoldenSetOut})
-def create_golden_set(request: HttpRequest, payload: GoldenSetRequest) -> HttpResponse:
+@router.post(SETS, operation_id="golden-sets-create", response={201: schemas.GoldenSetOut})
+def create_golden_set(request: HttpRequest, payload: schemas.GoldenSetRequest) -> HttpResponse:
     """Make an empty set over a collection. 409 when the name is taken."""
     key = request_key(request)
     check_collection_scope(key, payload.collection)
@@ -285,16 +258,16 @@ def create_golden_set(request: HttpRequest, payload: GoldenSetRequest) -> HttpRe
     def produce() -> GoldenSet:
         return sets.create_set(payload.name, payload.collection, description=payload.description, actor=key)
 
-    return answer(request, produce, GoldenSetOut, status=201)
+    return answer(request, produce, schemas.GoldenSetOut, status=201)
 
 
-@router.get(SET, operation_id="golden-sets-get", response=GoldenSetOut)
+@router.get(SET, operation_id="golden-sets-get", response=schemas.GoldenSetOut)
 def get_golden_set(request: HttpRequest, golden_set: str) -> Any:
     return find_visible(request, golden_set)
 
 
-@router.patch(SET, operation_id="golden-sets-update", response=GoldenSetOut)
-def update_golden_set(request: HttpRequest, golden_set: str, payload: GoldenSetChanges) -> Any:
+@router.patch(SET, operation_id="golden-sets-update", response=schemas.GoldenSetOut)
+def update_golden_set(request: HttpRequest, golden_set: str, payload: schemas.GoldenSetChanges) -> Any:
     """Rename or describe a set, or state its rubrics and by what its runs are compared; none makes a version. 409 for a
     taken name. version: let it hold what it held then, as a new version."""
     result = find_visible(request, golden_set)
@@ -312,13 +285,13 @@ def update_golden_set(request: HttpRequest, golden_set: str, payload: GoldenSetC
     return find_visible(request, result.name)
 
 
-@router.delete(SET, operation_id="golden-sets-delete", response=GoldenSetDeleted)
+@router.delete(SET, operation_id="golden-sets-delete", response=schemas.GoldenSetDeleted)
 def delete_golden_set(request: HttpRequest, golden_set: str) -> Any:
     """Delete a set with its questions and versions. Evaluation runs stay."""
     return sets.delete_set(find_visible(request, golden_set), actor=request_key(request))
 
 
-@router.get(f"{SET}/versions", operation_id="golden-versions-list", response=PageOf[VersionOut])
+@router.get(f"{SET}/versions", operation_id="golden-versions-list", response=PageOf[schemas.VersionOut])
 def list_golden_versions(
     request: HttpRequest, golden_set: str, limit: Limit = DEFAULT_LIMIT, cursor: Cursor | None = NEXT_CURSOR
 ) -> Any:
@@ -327,7 +300,7 @@ def list_golden_versions(
     return paginate(rows, ("-version",), limit=limit, cursor=cursor)
 
 
-@router.get(f"{SET}/versions/{{version}}", operation_id="golden-versions-get", response=VersionDetail)
+@router.get(f"{SET}/versions/{{version}}", operation_id="golden-versions-get", response=schemas.VersionDetail)
 def get_golden_version(request: HttpRequest, golden_set: str, version: int, since: int | None = None) -> Any:
     """One version with the questions that it held, and what changed from the version `since` to it, question by
     question and field by field."""

@@ -24,7 +24,7 @@ from collections_app.http.downloads import Reading, download_response
 from collections_app.http.form_fields import LinesField
 from collections_app.http.page_requests import PageRequest, page_of, render_page, submit_form, tell
 from collections_app.models import Collection
-from evaluation_app.golden import edits
+from evaluation_app.golden import edits, formats
 from evaluation_app.golden import suggestions as from_runs
 from evaluation_app.golden.expectations import (
     EXPECTED,
@@ -33,23 +33,6 @@ from evaluation_app.golden.expectations import (
     find_expected,
     read_chosen,
     retrieved_of,
-)
-from evaluation_app.golden.formats import (
-    COLUMNS,
-    MEDIA_TYPES,
-    File,
-    ImportPlan,
-    Mapped,
-    carry_out,
-    decode,
-    guess_format,
-    map_rows,
-    plan_import,
-    propose_columns,
-    read_file,
-    unmapped,
-    write_csv,
-    write_jsonl,
 )
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.set_views import (
@@ -281,11 +264,11 @@ def import_questions(request: PageRequest, pk: int) -> HttpResponse:
 
     def save() -> HttpResponse:
         text, name = _sent(form)
-        file = read_file(text, guess_format(name, text))
+        file = formats.read_file(text, formats.guess_format(name, text))
         context.update({"text": text, "name": name, "mode": form.cleaned_data["mode"], "file": file})
         chosen = dict(zip(request.POST.getlist("column"), request.POST.getlist("field"), strict=False))
         context["columns"] = _column_choices(file, chosen)
-        plan = _act(request, golden_set, form, file, chosen or dict.fromkeys(unmapped(file.names), ""))
+        plan = _act(request, golden_set, form, file, chosen or dict.fromkeys(formats.unmapped(file.names), ""))
         if plan is None:
             return redirect("evaluation:golden-set", pk)
         return render_page(request, "evaluation/golden/import.html", context | {"plan": plan, **_shown(plan)})
@@ -303,31 +286,31 @@ class ColumnChoice:
     example: str
 
 
-def _column_choices(file: File, chosen: Mapped) -> dict[str, Any]:
+def _column_choices(file: formats.File, chosen: formats.Mapped) -> dict[str, Any]:
     """For the table of columns: each with its field as chosen, else as proposed."""
-    proposed = propose_columns(file.names)
+    proposed = formats.propose_columns(file.names)
     rows = [
         ColumnChoice(name, chosen.get(name, proposed[name]), file.example(name)[:EXAMPLE_CHARS]) for name in file.names
     ]
-    return {"rows": rows, "fields": COLUMNS, "is_as_named": all(row.field == row.name for row in rows)}
+    return {"rows": rows, "fields": formats.COLUMNS, "is_as_named": all(row.field == row.name for row in rows)}
 
 
 def _sent(form: ImportForm) -> tuple[str, str]:
     """(text, the file's name). Raises InvalidInput for bytes that are no text."""
     file = form.cleaned_data["file"]
     if file is not None:
-        return decode(file.read()), str(file.name)
-    return decode(form.cleaned_data["text"].encode()), form.data.get("name", "")
+        return formats.decode(file.read()), str(file.name)
+    return formats.decode(form.cleaned_data["text"].encode()), form.data.get("name", "")
 
 
 def _act(
-    request: PageRequest, golden_set: GoldenSet, form: ImportForm, file: File, columns: Mapped
-) -> ImportPlan | None:
+    request: PageRequest, golden_set: GoldenSet, form: ImportForm, file: formats.File, columns: formats.Mapped
+) -> formats.ImportPlan | None:
     """The plan to be looked at; None once it is carried out."""
-    rows, mode = map_rows(file, columns), form.cleaned_data["mode"]
+    rows, mode = formats.map_rows(file, columns), form.cleaned_data["mode"]
     if request.POST.get("do") != "import":
-        return plan_import(golden_set, rows, mode)
-    done = carry_out(golden_set, rows, mode, expected=request.POST.get("stand", ""), actor=request.user)
+        return formats.plan_import(golden_set, rows, mode)
+    done = formats.carry_out(golden_set, rows, mode, expected=request.POST.get("stand", ""), actor=request.user)
     counts = done.counts
     summary = ", ".join(
         f"{counts[what]} {what}" for what in ("added", "changed", "removed", "unchanged") if counts[what]
@@ -336,7 +319,7 @@ def _act(
     return None
 
 
-def _shown(plan: ImportPlan) -> dict[str, Any]:
+def _shown(plan: formats.ImportPlan) -> dict[str, Any]:
     """Wrong lines first, then those that expect unknown documents, then those that change something."""
     order = {"error": 0, "added": 2, "changed": 2, "unchanged": 3}
     rows = sorted(plan.rows, key=lambda row: (1 if row.unknown else order[row.status], row.number))
@@ -347,7 +330,7 @@ def _shown(plan: ImportPlan) -> dict[str, Any]:
 def export_questions(request: PageRequest, pk: int, format: str) -> StreamingHttpResponse:
     """The accepted questions as a file; ?suggested=1: the suggestions too."""
     golden_set = find_set_or_404(pk)
-    if format not in MEDIA_TYPES:
+    if format not in formats.MEDIA_TYPES:
         raise Http404(f"there is no format {format!r}; there are csv and jsonl")
     rows = golden_set.questions.all() if request.GET.get("suggested") else golden_set.questions.filter(suggested=False)
     return export_response(request, golden_set, rows, format, for_spreadsheet=True)
@@ -359,7 +342,7 @@ def export_response(
     """Questions of the set as a file, suggestions behind the others."""
     questions = [(Golden.of(row), row.suggested) for row in rows.order_by("suggested", "position", "id")]
     is_csv = format == "csv"
-    lines = write_csv(questions, for_spreadsheet=for_spreadsheet) if is_csv else write_jsonl(questions)
+    lines = formats.write_csv(questions, for_spreadsheet=for_spreadsheet) if is_csv else formats.write_jsonl(questions)
     name = f"{golden_set.name}-v{golden_set.version}.{format}"
     reading = Reading("goldenset.export", f"downloaded {golden_set.name}", golden_set, rows=len(questions))
-    return download_response(request, lines, MEDIA_TYPES["csv" if is_csv else "jsonl"], name, reading=reading)
+    return download_response(request, lines, formats.MEDIA_TYPES["csv" if is_csv else "jsonl"], name, reading=reading)

@@ -19,18 +19,10 @@ from collections_app.http.schemas import PageOf, RowsDeleted
 from evaluation_app.golden.sets import find_set
 from evaluation_app.models import EvaluationRun
 from evaluation_app.reviews.agreement import anchored_scores
-from evaluation_app.runs import lifecycle
+from evaluation_app.runs import lifecycle, schemas
 from evaluation_app.runs.lifecycle import RunRequest
 from evaluation_app.runs.reports import run_lines
 from evaluation_app.runs.requests import ITEM_DEFERRED, find_run, listed_runs, read_settings
-from evaluation_app.runs.schemas import (
-    EvaluationItemOut,
-    EvaluationRunChange,
-    EvaluationRunDetail,
-    EvaluationRunOut,
-    EvaluationRunRequest,
-    ResultQuery,
-)
 from retrieval_app.plans.services import choose_plan
 
 router = Router(auth=BearerAuth(changes=Permission.EVALUATE), tags=["evaluation"])
@@ -41,8 +33,8 @@ ORDER = ("-created_at", "-id")
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
-@router.post(ALL, operation_id="evaluation-runs-create", response={202: EvaluationRunOut})
-def create_evaluation_run(request: HttpRequest, payload: EvaluationRunRequest) -> HttpResponse:
+@router.post(ALL, operation_id="evaluation-runs-create", response={202: schemas.EvaluationRunOut})
+def create_evaluation_run(request: HttpRequest, payload: schemas.EvaluationRunRequest) -> HttpResponse:
     """Ask every question of a golden set by one plan, in the background. Plan fields are those of a search.
 
     409 for a set without questions; 422 for a plan, settings or thresholds that this run cannot have.
@@ -68,10 +60,10 @@ def create_evaluation_run(request: HttpRequest, payload: EvaluationRunRequest) -
             actor=key,
         )
 
-    return answer(request, produce, EvaluationRunOut, status=202)
+    return answer(request, produce, schemas.EvaluationRunOut, status=202)
 
 
-@router.get(ALL, operation_id="evaluation-runs-list", response=PageOf[EvaluationRunOut])
+@router.get(ALL, operation_id="evaluation-runs-list", response=PageOf[schemas.EvaluationRunOut])
 def list_evaluation_runs(
     request: HttpRequest,
     golden_set: str | None = None,
@@ -88,7 +80,7 @@ def list_evaluation_runs(
     return paginate(filter_stated(listed_runs(key.visible), stated), ORDER, limit=limit, cursor=cursor)
 
 
-@router.get(ONE, operation_id="evaluation-runs-get", response=EvaluationRunDetail)
+@router.get(ONE, operation_id="evaluation-runs-get", response=schemas.EvaluationRunDetail)
 def get_evaluation_run(
     request: HttpRequest,
     run_id: UUID,
@@ -103,13 +95,13 @@ def get_evaluation_run(
 @router.get(
     f"{ONE}/results",
     operation_id="evaluation-runs-results",
-    response=PageOf[EvaluationItemOut],
+    response=PageOf[schemas.EvaluationItemOut],
     openapi_extra=also_as("application/jsonl"),
 )
 def list_evaluation_results(
     request: HttpRequest,
     run_id: UUID,
-    query: Query[ResultQuery],
+    query: Query[schemas.ResultQuery],
     limit: Limit = DEFAULT_LIMIT,
     cursor: Cursor | None = NEXT_CURSOR,
 ) -> Any:
@@ -134,8 +126,8 @@ def list_evaluation_results(
     return page
 
 
-@router.patch(ONE, operation_id="evaluation-runs-change", response={frozenset({200, 202}): EvaluationRunOut})
-def change_evaluation_run(request: HttpRequest, run_id: UUID, payload: EvaluationRunChange) -> Any:
+@router.patch(ONE, operation_id="evaluation-runs-change", response={frozenset({200, 202}): schemas.EvaluationRunOut})
+def change_evaluation_run(request: HttpRequest, run_id: UUID, payload: schemas.EvaluationRunChange) -> Any:
     """cancelled: end a run after the question that it is at; what it found stays. 409 when it has ended.
 
     queued (202): go on with a run that was cancelled or stopped; with only_failed ask those questions again that

@@ -20,14 +20,9 @@ from collections_app.access.context import elevated
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
 from collections_app.audit import services
+from collections_app.collections import retention
 from collections_app.collections.invariants import request_check
 from collections_app.collections.models import name_actor
-from collections_app.collections.retention import (
-    count_deleted_documents,
-    count_old_revisions,
-    drop_deleted_documents,
-    drop_old_revisions,
-)
 from collections_app.collections.retention_periods import kept_for
 from collections_app.documents.services import expire_trash, expired_trash
 from collections_app.endpoints.server_settings import stored
@@ -439,8 +434,8 @@ COUNTERS: dict[str, Callable[[int], int]] = {
         expired_trash(timezone.now(), days).count()
         + Collection.objects.trashed(timezone.now() - timedelta(days=days)).count()
     ),
-    "revisions": count_old_revisions,
-    "deleted_days": count_deleted_documents,
+    "revisions": retention.count_old_revisions,
+    "deleted_days": retention.count_deleted_documents,
     "index_version_days": lambda days: expired_retired(timezone.now(), days).count(),
 }
 
@@ -505,8 +500,8 @@ def apply_retention() -> Operation:
             "runs": runs,
             "spans_of_runs": spans,
             "spans": maintain().spans,
-            "revisions": drop_old_revisions(),
-            "deleted_documents": drop_deleted_documents(),
+            "revisions": retention.drop_old_revisions(),
+            "deleted_documents": retention.drop_deleted_documents(),
             "trashed_documents": expire_trash(timezone.now()),
             "index_versions": expire_retired(timezone.now()),
             "evaluation_runs": delete_old_evaluations(),

@@ -216,11 +216,6 @@ class ThresholdsForm(forms.Form):
         return [name for name, measure in MEASURES.items() if measure.group == group]
 
 
-def threshold_values(thresholds: Mapping[str, float]) -> dict[str, float]:
-    """Thresholds of another run as the fields of `ThresholdsForm`."""
-    return {name.partition("@")[0]: value for name, value in thresholds.items()}
-
-
 PLAN_PREFIX, LEAST_PREFIX = "plan", "least"
 QUESTIONS_MAX = 300  # in a request; the command has no limit
 PARTS = {"calibrate": "evaluation/calibration/form.html"}
@@ -251,7 +246,7 @@ def new_run(request: PageRequest) -> HttpResponse:
         settings=SettingsForm(request.POST) if is_sent else SettingsForm(initial=_settings_of(like)),
         least=ThresholdsForm(
             request.POST if is_sent else None,
-            initial=threshold_values(like.thresholds) if like else {},
+            initial={name.partition("@")[0]: value for name, value in like.thresholds.items()} if like else {},
             known=chosen.baseline or last,
             called="baseline" if chosen.baseline else "last",
             prefix=LEAST_PREFIX,

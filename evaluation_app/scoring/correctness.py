@@ -29,15 +29,7 @@ from evaluation_app.measures.scores import Score, failed, scored, unscorable
 from ragd.errors import RagdError
 from ragd.text.chunking import split_sentences
 from ragd.types import Embedder
-from retrieval_app.answers.contradictions import (
-    PERMITS,
-    are_opposed,
-    find_contradictions,
-    find_mixed,
-    lead_of,
-    share_side,
-    unstated,
-)
+from retrieval_app.answers import contradictions
 from retrieval_app.answers.extractive_answerer import list_stems
 from retrieval_app.answers.readings import (
     Reading,
@@ -130,16 +122,18 @@ def find_claim(
     subject, question = read(claim, language), read(given, language)
     readings = [read(text, language) for text in texts]
     lowered = " ".join([given, *texts]).lower()
-    missing = all(unstated(read(part, language), readings, question) for part in OR_ELSE.split(claim))
+    missing = all(contradictions.unstated(read(part, language), readings, question) for part in OR_ELSE.split(claim))
     identifiers = all(name.lower() in lowered for name in IDENTIFIER.findall(claim))
     contradicted = None
     for index, text in enumerate(readings):
         is_about = not limits.about or share_held(subject.words, text.words) >= limits.about
-        kinds = {each.kind for each in find_contradictions(claim, text.text, given)} if is_about else set()
+        kinds = (
+            {each.kind for each in contradictions.find_contradictions(claim, text.text, given)} if is_about else set()
+        )
         differs = bool(kinds)
         # "A is older than B", "B is younger than A"
         if likeness and len(subject.words) <= LONG >= len(text.words) and find_exchange(subject, text):
-            differs = bool(kinds - {"opposite"}) or not are_opposed(subject, text)
+            differs = bool(kinds - {"opposite"}) or not contradictions.are_opposed(subject, text)
         if differs or (likeness and _is_edited(subject, text, question, likeness)):
             contradicted = index if contradicted is None else contradicted
             continue
@@ -230,7 +224,7 @@ def is_compound(one: str, other: str) -> bool:
 def are_exchanged(claim: Reading, text: Reading) -> bool:
     """Whether a short text has two things of a short claim the other way round."""
     is_short = len(claim.words) <= LONG and len(text.words) <= LONG
-    return is_short and (find_exchange(claim, text) is not None or find_mixed(claim, text) is not None)
+    return is_short and (find_exchange(claim, text) is not None or contradictions.find_mixed(claim, text) is not None)
 
 
 def find_edits(
@@ -271,8 +265,8 @@ def find_edits(
             if (
                 likeness(*best) < SYNONYMS
                 and not any(is_compound(one, two) for one in lost for two in new)
-                and not share_side(best[0], claim.text, best[1], text.text)
-                and not PERMITS.issuperset(best)
+                and not contradictions.share_side(best[0], claim.text, best[1], text.text)
+                and not contradictions.PERMITS.issuperset(best)
             ):
                 yield best
 
@@ -285,7 +279,7 @@ def _is_edited(claim: Reading, text: Reading, question: Reading, likeness: Calla
             _written(one, claim), _written(other, text)
         )
 
-    is_mixed = len(claim.words) <= LONG >= len(text.words) and find_mixed(claim, text) is not None
+    is_mixed = len(claim.words) <= LONG >= len(text.words) and contradictions.find_mixed(claim, text) is not None
     return is_mixed or any(find_edits(claim, text, question, alike))
 
 
@@ -326,7 +320,7 @@ def _says(text: Reading, claim: Reading, question: Reading, cosine: float, limit
     affirmed = [word for word in claim.words if _is_affirmed(word, claim)] or claim.words
     new = [word for word in affirmed if not holds_word(question.words, word)]
     adds = [word for word in text.words if not holds_word(question.words, word)]
-    if claim.lead is not None and claim.lead == lead_of(text, question) and not (new and adds):
+    if claim.lead is not None and claim.lead == contradictions.lead_of(text, question) and not (new and adds):
         return True
     if missing and len(new) < 2:
         return False

@@ -43,14 +43,8 @@ from evaluation_app.measures.scores import Score, mean
 from evaluation_app.measures.statistics import Draws, bootstrap_mean
 from evaluation_app.models import EvaluationItem, RunScore, Sampling
 from evaluation_app.models.runs import RunScoreQuerySet
+from evaluation_app.runs.run_pages import item_page
 from evaluation_app.runs.run_pages.dashboard import MeasurePanel
-from evaluation_app.runs.run_pages.item_page import (
-    context_keys,
-    document_addresses,
-    mark_answer,
-    mark_context,
-    mark_tally,
-)
 from evaluation_app.runs.run_pages.run_page import mode_rows
 from evaluation_app.runs.summaries import Figure, judge_of, make_figure, question_bands, shares_of
 from evaluation_app.scoring.judge_selection import RunSettings, has_judge_model, judge_model
@@ -124,8 +118,10 @@ def describe_marks(score: RunScore) -> dict[str, Any]:
         retrieved_ids=score.retrieved_ids,
         golden={},
     )
-    passages = mark_context(item, document_addresses(score.collection_name, context_keys(item)))
-    return {"passages": passages, "tally": mark_tally(passages), "answer": mark_answer(item)}
+    passages = item_page.mark_context(
+        item, item_page.document_addresses(score.collection_name, item_page.context_keys(item))
+    )
+    return {"passages": passages, "tally": item_page.mark_tally(passages), "answer": item_page.mark_answer(item)}
 
 
 def judge_identity(results: RunScore | EvaluationItem) -> str:

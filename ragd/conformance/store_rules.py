@@ -9,16 +9,8 @@ from typing import Any
 import ragd
 from ragd.conformance.bench import Bench, SimHashEmbedder, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
+from ragd.store import tables
 from ragd.store.store import Store, execute, fetch_all, partition_name
-from ragd.store.tables import (
-    IndexVersionSpec,
-    apply_schema,
-    create_collection,
-    create_index_version,
-    open_index_version,
-    sqlstate,
-    swap_index_version,
-)
 from ragd.types import MODES, Filters, RetrievePlan, Vector
 
 LONG = ("apples grow on trees", "pears grow on trees too", "walnuts fall in autumn", "grapes hang on vines")
@@ -83,7 +75,7 @@ def keys_are_unique(bench: Bench, cases: Cases) -> None:
             vector = str([1.0] * store.collection.embed_dims)
             execute(bench.connection, sql, {"collection_id": store.collection.id, "embedding": vector})
         except Exception as error:  # of psycopg or Django, by the connection; the library knows no Django
-            if sqlstate(error) != UNIQUE_VIOLATION:
+            if tables.sqlstate(error) != UNIQUE_VIOLATION:
                 raise
             outcome = "refused as a duplicate"
     cases.equal("a second row with the same key", outcome, "refused as a duplicate")
@@ -193,7 +185,7 @@ def schema_carries_the_contract(bench: Bench, cases: Cases) -> None:
         cases.equal(name, columns.get(name), expected)
     embedding = columns.get("chunks.embedding", [""])[0]
     cases.equal("chunks.embedding", embedding.split(".")[-1].split("(")[0], "vector")
-    apply_schema(bench.connection)
+    tables.apply_schema(bench.connection)
     again = {name: rest for name, *rest in fetch_all(bench.connection, COLUMNS)}
     cases.equal("the schema applied again", again, columns)
 
@@ -263,17 +255,19 @@ def _places(bench: Bench, name: str) -> Iterator[Place]:
     """A collection with a second index version of other dimensions, before it is swapped in, after, and after the way
     back; at each moment `chunks` and both tables."""
     connection = bench.connection
-    specs = {number: IndexVersionSpec(name, number + 2, True, "simple", ragd.ChunkPolicy()) for number in (1, 2)}
-    made = create_collection(
+    specs = {number: tables.IndexVersionSpec(name, number + 2, True, "simple", ragd.ChunkPolicy()) for number in (1, 2)}
+    made = tables.create_collection(
         connection, name=name, embed_model=name, embed_dims=3, language="simple", placement=bench.placement
     )
     store = Store(connection, made)
     ragd.index(make_chunks("fruit", "apples", embedding=[1.0] * 3), store)
     away = store.collection.is_distributed
-    create_index_version(connection, made, 4)
-    ragd.index(make_chunks("fruit", "apples", embedding=[1.0] * 4), open_index_version(connection, made, 2, specs[2]))
+    tables.create_index_version(connection, made, 4)
+    ragd.index(
+        make_chunks("fruit", "apples", embedding=[1.0] * 4), tables.open_index_version(connection, made, 2, specs[2])
+    )
     for moment, serving in (("built", 1), ("swapped in", 2), ("swapped back", 1)):
-        swap_index_version(connection, made, serving, specs[serving])
+        tables.swap_index_version(connection, made, serving, specs[serving])
         if not away:
             yield Place(f"{moment}, chunks", "chunks", made, specs[serving].embed_dims, False)
         for number, spec in specs.items():
@@ -287,7 +281,7 @@ def _insert(bench: Bench, place: Place, doc_id: str, dims: int) -> str:
         try:
             execute(bench.connection, INSERT_CHUNK.format(table=place.table), values)
         except Exception as error:  # of psycopg or Django, by the connection; the library knows no Django
-            if (code := sqlstate(error)) not in VIOLATIONS:
+            if (code := tables.sqlstate(error)) not in VIOLATIONS:
                 raise
             return VIOLATIONS[code]
     return "written"

@@ -18,22 +18,11 @@ from urllib.parse import urlsplit
 import httpx2
 
 from ragd.errors import RerankerError
-from ragd.models.openai_client import (
-    QUOTED_CHARS,
-    EndpointError,
-    RetryPolicy,
-    Server,
-    check_base_url,
-    endpoint_errors,
-    open_client,
-    public_address,
-    request_timeout,
-    shortened,
-)
+from ragd.models import openai_client
 from ragd.types import check_at_least
 
 BATCH_SIZE = 100
-POLICY = RetryPolicy(max_retries=3, deadline_s=60.0)
+POLICY = openai_client.RetryPolicy(max_retries=3, deadline_s=60.0)
 TEI_BATCH_SIZE = 32  # what TEI accepts unless it is started with --max-client-batch-size
 HINTS = {404: "check its address and the model's name", 413: "make the batch or the pool smaller"}
 
@@ -51,15 +40,15 @@ class EndpointReranker:
 
     def __init__(
         self,
-        server: Server,
+        server: openai_client.Server,
         model: str = "",
         *,
-        policy: RetryPolicy = POLICY,
+        policy: openai_client.RetryPolicy = POLICY,
         batch_size: int = BATCH_SIZE,
         gives_logits: bool = False,
         wants_texts: bool = False,
     ) -> None:
-        check_base_url(server.base_url)
+        openai_client.check_base_url(server.base_url)
         address = urlsplit(server.base_url)
         check_at_least("batch_size", batch_size, 1)
         path = address.path.rstrip("/")
@@ -85,7 +74,7 @@ class EndpointReranker:
             batch = texts[len(scores) : len(scores) + size]
             try:
                 scores += self._request(query, batch, deadline)
-            except EndpointError as error:
+            except openai_client.EndpointError as error:
                 if self._wants_texts or "texts" not in error.body:
                     raise self._final(error) from error
                 self._wants_texts = True
@@ -105,30 +94,33 @@ class EndpointReranker:
         """The body of a 2xx answer."""
         # A lone surrogate has no encoding; the escapes of JSON would carry it to a server that cannot read it.
         content = json.dumps(body, ensure_ascii=False).encode(errors="replace")
-        options: Any = {"timeout": request_timeout(timeout_s), "headers": {"Content-Type": "application/json"}}
-        with endpoint_errors(timeout_s):
-            client = open_client(self.url, self._api_key, self._key_header)
+        options: Any = {
+            "timeout": openai_client.request_timeout(timeout_s),
+            "headers": {"Content-Type": "application/json"},
+        }
+        with openai_client.endpoint_errors(timeout_s):
+            client = openai_client.open_client(self.url, self._api_key, self._key_header)
             return client.post(self.url, cast_to=httpx2.Response, content=content, options=options).content
 
     def _read(self, body: bytes, batch: list[str]) -> list[float]:
         try:
             rows = list(_rows(json.loads(body)))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            beginning = body[:QUOTED_CHARS].decode(errors="replace")
+            beginning = body[: openai_client.QUOTED_CHARS].decode(errors="replace")
             message = f"gave an answer that is not the JSON of a /rerank endpoint; it begins with {beginning!r}"
-            raise EndpointError("malformed", message) from error
+            raise openai_client.EndpointError("malformed", message) from error
         if sorted(index for index, _ in rows) != list(range(len(batch))):
             message = (
-                f"gave scores for the texts {shortened(str(sorted(index for index, _ in rows)))}, "
+                f"gave scores for the texts {openai_client.shortened(str(sorted(index for index, _ in rows)))}, "
                 f"expected one for each of 0 to {len(batch) - 1}; use a server that scores every text it is given"
             )
-            raise EndpointError("count", message, retryable=False)
+            raise openai_client.EndpointError("count", message, retryable=False)
         scores = {index: _logistic(score) if self._gives_logits else score for index, score in rows}
         return [scores[index] for index in range(len(batch))]
 
-    def _final(self, failure: EndpointError) -> RerankerError:
+    def _final(self, failure: openai_client.EndpointError) -> RerankerError:
         model = f" (model {self.model!r})" if self.model else ""
-        message = f"the reranking endpoint {public_address(self.url)}{model} {failure.message}"
+        message = f"the reranking endpoint {openai_client.public_address(self.url)}{model} {failure.message}"
         if failure.status in HINTS:
             message += f"; {HINTS[failure.status]}"
         if failure.retry_after_s is not None:

@@ -11,15 +11,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from ragd.readers import signatures as types
-from ragd.readers.sniffing import (
-    COMPRESSED_TYPES,
-    GZIP_TYPE,
-    TAR_TYPE,
-    UNPACK_ERRORS,
-    ZIP_TYPE,
-    archive_type,
-    packed_type,
-)
+from ragd.readers import sniffing
 from ragd.readers.text.charsets import decode
 from ragd.readers.types import MEBIBYTE, Member, ParseError, ParseLimits
 
@@ -39,7 +31,7 @@ class Package:
     Names are looked up as they are and, failing that, without regard to case or a leading slash.
     """
 
-    def __init__(self, data: bytes, limits: ParseLimits, media_type: str = ZIP_TYPE) -> None:
+    def __init__(self, data: bytes, limits: ParseLimits, media_type: str = sniffing.ZIP_TYPE) -> None:
         """media_type: what the file is to people."""
         self._limits = limits
         self._media_type = media_type
@@ -79,7 +71,7 @@ class Package:
                 content = read_limited(stream, self._limits, already=self._read_bytes)
         except ParseError:
             raise
-        except (RuntimeError, NotImplementedError, *UNPACK_ERRORS) as error:
+        except (RuntimeError, NotImplementedError, *sniffing.UNPACK_ERRORS) as error:
             raise self._damaged(f"{entry.filename[:200]!r} cannot be unpacked: {error}") from error
         self._read_bytes += len(content)
         return content
@@ -108,9 +100,9 @@ def decompress(data: bytes, media_type: str, limits: ParseLimits) -> bytes:
     """The content of a gzip or bzip2 file, limited like an archive."""
     raw = io.BytesIO(data)
     try:
-        with gzip.open(raw) if media_type == GZIP_TYPE else bz2.open(raw) as stream:
+        with gzip.open(raw) if media_type == sniffing.GZIP_TYPE else bz2.open(raw) as stream:
             return read_limited(stream, limits)
-    except UNPACK_ERRORS as error:
+    except sniffing.UNPACK_ERRORS as error:
         raise ParseError(
             "broken",
             f"The compressed file cannot be unpacked ({error}). It is cut off or damaged; upload a whole copy.",
@@ -138,13 +130,13 @@ class _Expansion:
         self.names: set[str] = set()
 
     def members(self, data: bytes, media_type: str, prefix: str, depth: int) -> Iterator[Member]:
-        kind = media_type or packed_type(data)
-        if kind in COMPRESSED_TYPES:
+        kind = media_type or sniffing.packed_type(data)
+        if kind in sniffing.COMPRESSED_TYPES:
             data = decompress(data, kind, self.limits)
-            kind = packed_type(data)
-        if kind == ZIP_TYPE:
+            kind = sniffing.packed_type(data)
+        if kind == sniffing.ZIP_TYPE:
             result = self._zip_members(data)
-        elif kind == TAR_TYPE:
+        elif kind == sniffing.TAR_TYPE:
             result = self._tar_members(data)
         else:
             raise ParseError("unsupported", "A ZIP or TAR archive was expected, but the content is neither.")
@@ -152,7 +144,7 @@ class _Expansion:
             path = prefix + name
             if isinstance(content, ParseError):
                 yield Member(path, error=content)
-            elif not archive_type(content, name):
+            elif not sniffing.archive_type(content, name):
                 yield self._member(path, content)
             elif depth + 1 < self.limits.max_depth:
                 yield from self._nested(path, content, depth + 1)
@@ -222,7 +214,7 @@ class _Expansion:
                     stream = archive.extractfile(entry) if name and not _is_left_behind(name) else None
                     if stream is not None:
                         yield name, self._counted(read_limited(stream, self.limits, already=self.total_bytes))
-        except UNPACK_ERRORS as error:
+        except sniffing.UNPACK_ERRORS as error:
             raise ParseError("broken", f"The TAR archive cannot be read ({error}). Upload a whole copy.") from error
 
     def _counted(self, content: bytes) -> bytes:

@@ -6,21 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from ragd.conditions import (
-    DOCUMENT_FIELDS,
-    INHERITED_FIELDS,
-    METADATA,
-    OPPOSITES,
-    ORDER_OPS,
-    SPAN_ENDS,
-    AllOf,
-    Comparison,
-    Condition,
-    Negation,
-    compared_fields,
-    metadata_paths,
-    parse_period,
-)
+from ragd import conditions
 from ragd.errors import InvalidInput
 
 # A comparison that knows no answer, as of a value that is not there, is not true: AND and OR of the parts give the same
@@ -36,12 +22,12 @@ HAS_ANY_TAG = "tags && {value}::text[]"
 SOME_TAG = "to_jsonb(tags) @@ {value}::jsonpath"
 SOME_TIME = "ragd_has_time({column}, {path}::jsonpath, {low}, {high})"
 
-OF_DOCUMENT = ("tags", "doc_id", *sorted(DOCUMENT_FIELDS | INHERITED_FIELDS))
+OF_DOCUMENT = ("tags", "doc_id", *sorted(conditions.DOCUMENT_FIELDS | conditions.INHERITED_FIELDS))
 NEVER, ALWAYS, INSTANT = "'-infinity'", "'infinity'", "interval '1 microsecond'"
 SIGNS = {"eq": "=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 
 
-def condition_sql(condition: Condition, documents: str = "documents") -> tuple[str, dict[str, Any]]:
+def condition_sql(condition: conditions.Condition, documents: str = "documents") -> tuple[str, dict[str, Any]]:
     """The condition over the columns doc_id, tags, metadata and attributes of a row of chunks, and its parameters.
 
     It also reads %(collection_id)s. documents: the table of the documents, with collection_id.
@@ -50,9 +36,9 @@ def condition_sql(condition: Condition, documents: str = "documents") -> tuple[s
     return f"({writer.write(condition)})", writer.params
 
 
-def document_condition_sql(condition: Condition) -> tuple[str, dict[str, Any]]:
+def document_condition_sql(condition: conditions.Condition) -> tuple[str, dict[str, Any]]:
     """The condition over a row of documents, and its parameters. Raises InvalidInput for a field of chunks alone."""
-    for comparison in compared_fields(condition):
+    for comparison in conditions.compared_fields(condition):
         if comparison.kind != "json" and comparison.field not in OF_DOCUMENT:
             raise InvalidInput(
                 f"{comparison.field} is of chunks; documents are filtered by metadata.KEY, {', '.join(OF_DOCUMENT)}",
@@ -62,13 +48,17 @@ def document_condition_sql(condition: Condition) -> tuple[str, dict[str, Any]]:
     return f"({writer.write(condition)})", writer.params
 
 
-def is_indexed(condition: Condition) -> bool:
+def is_indexed(condition: conditions.Condition) -> bool:
     """Whether an index of the chunks finds what passes: equality of some part that all must satisfy."""
-    if isinstance(condition, AllOf):
+    if isinstance(condition, conditions.AllOf):
         return any(map(is_indexed, condition.parts))
-    if not isinstance(condition, Comparison) or condition.op not in ("eq", "in") or condition.kind in ("pages", "time"):
+    if (
+        not isinstance(condition, conditions.Comparison)
+        or condition.op not in ("eq", "in")
+        or condition.kind in ("pages", "time")
+    ):
         return False
-    return condition.field not in DOCUMENT_FIELDS | INHERITED_FIELDS
+    return condition.field not in conditions.DOCUMENT_FIELDS | conditions.INHERITED_FIELDS
 
 
 class _Writer:
@@ -78,34 +68,34 @@ class _Writer:
         self.documents = documents
         self.params: dict[str, Any] = {}
 
-    def write(self, condition: Condition) -> str:
-        if isinstance(condition, Comparison):
+    def write(self, condition: conditions.Condition) -> str:
+        if isinstance(condition, conditions.Comparison):
             return self._comparison(condition)
-        if isinstance(condition, Negation):
+        if isinstance(condition, conditions.Negation):
             return f"({self.write(condition.part)}) IS NOT TRUE"
-        word = " AND " if isinstance(condition, AllOf) else " OR "
+        word = " AND " if isinstance(condition, conditions.AllOf) else " OR "
         return word.join(f"({self.write(part)})" for part in condition.parts)
 
-    def _comparison(self, comparison: Comparison) -> str:
+    def _comparison(self, comparison: conditions.Comparison) -> str:
         field, op, value = comparison.field, comparison.op, comparison.value
-        if op in OPPOSITES:
-            return f"({self._comparison(Comparison(field, OPPOSITES[op], value))}) IS NOT TRUE"
+        if op in conditions.OPPOSITES:
+            return f"({self._comparison(conditions.Comparison(field, conditions.OPPOSITES[op], value))}) IS NOT TRUE"
         if op == "exists" and value is False:
-            return f"({self._comparison(Comparison(field, op, True))}) IS NOT TRUE"
+            return f"({self._comparison(conditions.Comparison(field, op, True))}) IS NOT TRUE"
         if op == "in" and not value:
             return "false"
         if field == "tags":
             return self._tags(op, value)
         if field == "doc_id":
             return self._column("doc_id", op, value)
-        if field in DOCUMENT_FIELDS or (not self.documents and field in INHERITED_FIELDS):
+        if field in conditions.DOCUMENT_FIELDS or (not self.documents and field in conditions.INHERITED_FIELDS):
             return self._of_document(comparison)
         of_chunk = self._json(comparison)
-        if field not in INHERITED_FIELDS:
+        if field not in conditions.INHERITED_FIELDS:
             return of_chunk
         return OF_CHUNK_OR_DOCUMENT.format(of_chunk=of_chunk, of_document=self._of_document(comparison), field=field)
 
-    def _of_document(self, comparison: Comparison) -> str:
+    def _of_document(self, comparison: conditions.Comparison) -> str:
         name = f"d.{comparison.field}" if self.documents else comparison.field
         inside = self._time if comparison.kind == "time" else self._column
         condition = f"({inside(name, comparison.op, comparison.value)})"
@@ -144,7 +134,7 @@ class _Writer:
             return "true"
         if op == "in":
             return " OR ".join(f"({self._time(expression, 'eq', item)})" for item in value)
-        period = parse_period(value)
+        period = conditions.parse_period(value)
         assert period is not None, "the condition was read"
         if op == "eq":
             low, high = self._param(period.first.isoformat()), self._param(period.last.isoformat())
@@ -152,13 +142,15 @@ class _Writer:
         end = period.last if op in ("gt", "lte") else period.first
         return f"{expression} {SIGNS[op]} {self._param(end.isoformat())}::timestamptz"
 
-    def _json(self, comparison: Comparison) -> str:
+    def _json(self, comparison: conditions.Comparison) -> str:
         """Of a value in metadata or attributes."""
         field, op, value = comparison.field, comparison.op, comparison.value
-        of_metadata = field.startswith(METADATA)
+        of_metadata = field.startswith(conditions.METADATA)
         column = "metadata" if of_metadata else "attributes"
-        paths = metadata_paths(field) if of_metadata else [[field]]
-        if op != "exists" and (comparison.kind == "time" or (of_metadata and op in ORDER_OPS and _is_time(value))):
+        paths = conditions.metadata_paths(field) if of_metadata else [[field]]
+        if op != "exists" and (
+            comparison.kind == "time" or (of_metadata and op in conditions.ORDER_OPS and _is_time(value))
+        ):
             values = value if op == "in" else [value]
             return " OR ".join(self._some_time(column, path, op, each) for path in paths for each in values)
         if comparison.kind == "pages" and op != "exists":
@@ -168,7 +160,7 @@ class _Writer:
         return JSON_MATCHES.format(column=column, value=self._param(tests))
 
     def _some_time(self, column: str, steps: Sequence[str], op: str, value: Any) -> str:
-        period = parse_period(value)
+        period = conditions.parse_period(value)
         assert period is not None, "the condition was read"
         first, last = (f"{self._param(end.isoformat())}::timestamptz" for end in (period.first, period.last))
         bounds = {
@@ -182,7 +174,7 @@ class _Writer:
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, str) and parse_period(value) is not None
+    return isinstance(value, str) and conditions.parse_period(value) is not None
 
 
 def json_path(steps: Sequence[str]) -> str:
@@ -204,7 +196,7 @@ def _path_test(path: str, op: str, value: Any) -> str:
 
 def _span_tests(field: str, op: str, value: Any) -> str:
     """Of a span of whole numbers: whether any from the first to the last satisfies the comparison."""
-    first, last = json_path([field]), json_path([SPAN_ENDS[field]])
+    first, last = json_path([field]), json_path([conditions.SPAN_ENDS[field]])
     if op == "in":
         return " || ".join(f"({_span_tests(field, 'eq', item)})" for item in value)
     if op == "eq":

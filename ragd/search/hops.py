@@ -371,7 +371,7 @@ def _bridges(
     """The names that the hop looks for, and what looks for each in the word index, by its folded form."""
     text, store = query.text, query.store
     mentions = find_mentions(text, [*pool, *seeds], seeds)
-    if not _has_words(store):
+    if not (store.collection.hybrid_enabled and not is_sparse(store)):
         return weigh(mentions, _rarity_in(mentions, pool), seen), {}
     names = {fold(each.text): each.text for each in mentions}
     chunks: Counter[str] = Counter()
@@ -406,10 +406,6 @@ def _rarity_in(mentions: Sequence[Mention], pool: Sequence[Candidate]) -> dict[s
     names = dict.fromkeys(fold(each.text) for each in mentions)
     counts = {name: sum(holds(text, name) for text in texts) for name in names}
     return {name: inverse_document_frequency(count, len(texts)) for name, count in counts.items()}
-
-
-def _has_words(store: Store) -> bool:
-    return store.collection.hybrid_enabled and not is_sparse(store)
 
 
 def _linked(

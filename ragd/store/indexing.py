@@ -12,23 +12,8 @@ from typing import Any
 from ragd import telemetry
 from ragd.errors import EmptyContent, IndexVersionChanged, InvalidInput
 from ragd.normalization import has_visible
+from ragd.store import chunk_writer
 from ragd.store.analysis import same_analysis
-from ragd.store.chunk_writer import (
-    COUNT_DOCUMENTS,
-    Change,
-    DocumentRow,
-    copy_rows,
-    count_words,
-    follow_length,
-    parse_words,
-    read_documents,
-    remove_chunks,
-    remove_documents,
-    remove_tails,
-    settle_statistics,
-    stamp_states,
-    touch_chunks,
-)
 from ragd.store.store import Store, execute, fetch_all
 from ragd.text.windows import check_vector
 from ragd.types import Chunk, Embedder, canonical_json
@@ -109,9 +94,9 @@ class _Replacement:
 
     def __init__(self, store: Store, *, anew: bool = False) -> None:
         self.store, self.anew = store, anew
-        self.change = Change()
+        self.change = chunk_writer.Change()
         self.counts = dict.fromkeys(COUNTS, 0)
-        self.documents: dict[str, DocumentRow] = {}
+        self.documents: dict[str, chunk_writer.DocumentRow] = {}
         self.sizes: dict[str, int] = {}
         self.baked: float | None = None  # by which the weights of new rows are computed; None before the first
         self.inserted = 0
@@ -137,11 +122,11 @@ class _Replacement:
         existing = self._existing(piece)
         known: Mapping[Key, Row] = {} if self.anew else existing
         ready, embedded = with_vectors(changed_chunks(piece, known), known, self.store)
-        touch_chunks([chunk for chunk in ready if chunk.embedding is None], self.store, self.documents)
+        chunk_writer.touch_chunks([chunk for chunk in ready if chunk.embedding is None], self.store, self.documents)
         fresh = [chunk for chunk in ready if chunk.embedding is not None]
         fresh.sort(key=lambda chunk: (chunk.doc_id.encode(), chunk.chunk_index))
         keys = [(chunk.doc_id, chunk.chunk_index) for chunk in fresh] if existing else []
-        remove_chunks([key for key in keys if key in existing], self.store, self.change)
+        chunk_writer.remove_chunks([key for key in keys if key in existing], self.store, self.change)
         self._insert(fresh)
         self.counts["written"] += len(ready)
         self.counts["unchanged"] += len(piece) - len(ready)
@@ -152,7 +137,7 @@ class _Replacement:
         first = {chunk.doc_id: chunk for chunk in reversed(piece) if chunk.doc_id not in self.documents}
         if first:
             scope = {**self.store.scope, "doc_ids": list(first)}
-            self.documents |= read_documents(list(first.values()), self.store, scope)
+            self.documents |= chunk_writer.read_documents(list(first.values()), self.store, scope)
 
     def _existing(self, piece: Sequence[Chunk]) -> dict[Key, Row]:
         """What is stored at the places of these chunks, and of each document the one after them."""
@@ -167,10 +152,10 @@ class _Replacement:
     def _insert(self, fresh: Sequence[Chunk]) -> None:
         if not fresh:
             return
-        words = parse_words(fresh, self.store) if self.store.collection.hybrid_enabled else None
-        count_words(words, [self.documents[chunk.doc_id][3] for chunk in fresh], self.change)
+        words = chunk_writer.parse_words(fresh, self.store) if self.store.collection.hybrid_enabled else None
+        chunk_writer.count_words(words, [self.documents[chunk.doc_id][3] for chunk in fresh], self.change)
         self.change.gather()
-        copy_rows(fresh, self.store, self.documents, words, self._bake())
+        chunk_writer.copy_rows(fresh, self.store, self.documents, words, self._bake())
         self.inserted += len(fresh)
 
     def _bake(self) -> float:
@@ -179,7 +164,7 @@ class _Replacement:
             self.baked = self.baked_before
             if self.store.collection.hybrid_enabled:
                 count, length = self.rows_before + self.change.open_rows, self.length_before + self.change.length
-                self.baked = follow_length(self.store, self.rows_before, count, length, self.baked)
+                self.baked = chunk_writer.follow_length(self.store, self.rows_before, count, length, self.baked)
         return self.baked
 
     def _settle(self) -> None:
@@ -187,14 +172,14 @@ class _Replacement:
         sizes = list(self.sizes.values())
         scope = {**self.store.scope, "doc_ids": list(self.sizes), "sizes": sizes}
         if self.longer or self.anew:
-            self.counts["deleted"] = remove_tails(self.store, scope, self.change)
+            self.counts["deleted"] = chunk_writer.remove_tails(self.store, scope, self.change)
         if self.inserted < sum(sizes):
             revisions, enabled, *_ = zip(*(self.documents[doc_id] for doc_id in self.sizes), strict=True)
-            stamp_states(self.store, scope | {"revisions": list(revisions), "enabled": list(enabled)})
+            chunk_writer.stamp_states(self.store, scope | {"revisions": list(revisions), "enabled": list(enabled)})
         if self.inserted or self.counts["deleted"]:
-            settle_statistics(self.change, self.store)
+            chunk_writer.settle_statistics(self.change, self.store)
         if self.store.serving and any(self.documents[doc_id][2] != size for doc_id, size in self.sizes.items()):
-            execute(self.store.connection, COUNT_DOCUMENTS, scope)
+            execute(self.store.connection, chunk_writer.COUNT_DOCUMENTS, scope)
 
 
 def delete_document_chunks(doc_ids: Sequence[str], store: Store) -> int:
@@ -204,11 +189,11 @@ def delete_document_chunks(doc_ids: Sequence[str], store: Store) -> int:
         return 0
     scope = {**store.scope, "doc_ids": names, "sizes": [0] * len(names)}
     lock_statistics(store)
-    change = Change()
-    removed = remove_documents(names, store, change)
-    settle_statistics(change, store)
+    change = chunk_writer.Change()
+    removed = chunk_writer.remove_documents(names, store, change)
+    chunk_writer.settle_statistics(change, store)
     if store.serving:
-        execute(store.connection, COUNT_DOCUMENTS, scope)
+        execute(store.connection, chunk_writer.COUNT_DOCUMENTS, scope)
     return removed
 
 

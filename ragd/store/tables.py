@@ -25,14 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ragd.errors import (
-    DimensionMismatch,
-    IndexVersionChanged,
-    InvalidInput,
-    RagdError,
-    UnknownCollection,
-    UnsupportedDatabase,
-)
+from ragd import errors
 from ragd.models.folder_embedder import list_encoders
 from ragd.normalization import UNICODE_VERSION
 from ragd.store.analysis import ANALYSIS_VERSION
@@ -138,13 +131,13 @@ def create_collection(
     A taken name raises the driver's unique violation. The caller owns the transaction.
     """
     if not 1 <= embed_dims <= HALFVEC_INDEX_DIMS:
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f"embed_dims must be from 1 to {HALFVEC_INDEX_DIMS} (what an HNSW index can hold), not {embed_dims}",
             field="embed_dims",
         )
     known = languages(connection)
     if language not in known:
-        raise InvalidInput(f"language must be one of {', '.join(known)}, not {language!r}", field="language")
+        raise errors.InvalidInput(f"language must be one of {', '.join(known)}, not {language!r}", field="language")
     values = {
         "name": name,
         "embed_model": embed_model,
@@ -265,18 +258,18 @@ def check_database(connection: Connection) -> None:
     """Raise UnsupportedDatabase unless the server is PostgreSQL 17+ with pgvector 0.8.4+ installed or available."""
     ((number, version, installed, available),) = fetch_all(connection, SERVER_VERSION)
     if number < POSTGRES_MIN:
-        raise UnsupportedDatabase(
+        raise errors.UnsupportedDatabase(
             f"ragd needs PostgreSQL 17 or newer, because older ones cannot break ties on an HNSW index; "
             f"this server is {version}. Point DATABASE_URL at a newer server, or leave it unset for the embedded one."
         )
     pgvector = installed or available
     if pgvector is None:
-        raise UnsupportedDatabase(
+        raise errors.UnsupportedDatabase(
             "ragd needs the pgvector extension 0.8.4 or newer, and this server does not have it. "
             "Install the package of pgvector for its PostgreSQL version."
         )
     if not is_supported_pgvector(pgvector):
-        raise UnsupportedDatabase(
+        raise errors.UnsupportedDatabase(
             f"ragd needs pgvector 0.8.4 or newer; this database has {pgvector}. "
             "Upgrade the package, then run: ALTER EXTENSION vector UPDATE."
         )
@@ -358,7 +351,7 @@ FROM chunk_stats s WHERE s.collection_id = %(collection_id)s
 """
 
 
-class SwapBlocked(RagdError):
+class SwapBlocked(errors.RagdError):
     """Something kept using the tables for longer than the swap may hold up searches; try again in a moment."""
 
 
@@ -411,7 +404,7 @@ def create_index_version(
     """
     rows = fetch_all(connection, NEXT_NUMBER, {"collection_id": collection_id, "past_first": PAST_FIRST})
     if not rows:
-        raise UnknownCollection(f"there is no collection {collection_id}; it was deleted")
+        raise errors.UnknownCollection(f"there is no collection {collection_id}; it was deleted")
     chosen = int(rows[0][0]) if number is None else number
     where = choose_placement(connection, placement or rows[0][1])
     create_partition(connection, collection_id, chosen, embed_dims, where)
@@ -477,14 +470,16 @@ def swap_index_version(
     params: dict[str, Any] = {"collection_id": collection_id, "new": number}
     rows = fetch_all(connection, LOCK_COLLECTION, params)
     if not rows:
-        raise UnknownCollection(f"there is no collection {collection_id}; it was deleted")
+        raise errors.UnknownCollection(f"there is no collection {collection_id}; it was deleted")
     old = int(rows[0][0])
     if old == number:
         return old
     params["old"] = old
     placements = dict(fetch_all(connection, LOCK_INDEX_VERSIONS, params))
     if len(placements) != 2:
-        raise IndexVersionChanged(f"there is no index version {number} of collection {collection_id}; build it first")
+        raise errors.IndexVersionChanged(
+            f"there is no index version {number} of collection {collection_id}; build it first"
+        )
     _check_dims(connection, collection_id, number, spec.embed_dims)
     local = [placements[each] == "local" for each in (old, number)]
     _exchange(
@@ -500,7 +495,7 @@ def _check_dims(connection: Connection, collection_id: int, number: int, dims: i
     """Raise DimensionMismatch where the table's own check is of other dimensions."""
     for (check,) in fetch_all(connection, DIMS_CHECK, {"partition": partition_name(collection_id, number)}):
         if f"= {dims})" not in check:
-            raise DimensionMismatch(
+            raise errors.DimensionMismatch(
                 f"the table of index version {number} has {check}, and the spec has {dims} dimensions; "
                 "give the spec that it was built with",
                 field="embed_dims",
@@ -548,7 +543,7 @@ def drop_index_version(connection: Connection, collection_id: int, number: int) 
     """
     rows = fetch_all(connection, LOCK_COLLECTION, {"collection_id": collection_id})
     if rows and rows[0][0] == number:
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f"index version {number} serves; swap another one in before it is dropped", field="index_version"
         )
     execute(connection, DROP_PARTITION.format(partition=partition_name(collection_id, number)))

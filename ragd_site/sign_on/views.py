@@ -52,7 +52,7 @@ log = logging.getLogger(__name__)
 @shared_task(name=SEND_RESET, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
 def send_password_reset(address: str, base: str, language: str) -> None:
     """A link to each account of the address that may have one; none where there is no such account."""
-    for user in people_to_reset(address):
+    for user in list(ForgottenPasswordForm().get_users(address)):
         try:
             send_reset(user, base, language)
         except ServiceError as error:
@@ -88,11 +88,6 @@ class ForgottenPasswordForm(PasswordResetForm):
 
     def send_later(self, request: HttpRequest) -> None:
         enqueue(SEND_RESET, self.cleaned_data["email"], link_base(request), get_language() or "en")
-
-
-def people_to_reset(address: str) -> list[User]:
-    """Who gets a link for a new password."""
-    return list(ForgottenPasswordForm().get_users(address))
 
 
 class LoginView(auth_views.LoginView):

@@ -44,6 +44,7 @@ from collections_app.jobs.operations import arriving_collection
 from collections_app.models import Collection, Operation
 from ragd.errors import RagdError
 from retrieval_app.answers.chat_answerer import has_chat_model
+from retrieval_app.chat import threads
 from retrieval_app.chat.assistants import askable, collections_of_assistant, find_starters, usual_collections
 from retrieval_app.chat.files import (
     DroppedFiles,
@@ -54,20 +55,6 @@ from retrieval_app.chat.files import (
     may_add_files,
     search_files,
     wait_for_files,
-)
-from retrieval_app.chat.threads import (
-    LEASE,
-    Writing,
-    add_message,
-    as_json,
-    as_markdown,
-    delete,
-    keep_answer,
-    make_whole,
-    rename,
-    request_stop,
-    share,
-    turns_of,
 )
 from retrieval_app.llm.chat_model import ModelParameters
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
@@ -96,7 +83,7 @@ class Question:
     repairs: bool
     user: Any
     message: ChatMessage | None = None
-    writing: Writing = field(default_factory=Writing)
+    writing: threads.Writing = field(default_factory=threads.Writing)
     other_run_id: uuid.UUID | None = None
 
     def ask(self, listener: Listener) -> QueryRun:
@@ -112,11 +99,11 @@ class Question:
         if not data["as_of"]:
             beside += search_files(self.thread, data["collection"], chosen.plan)
         earlier = self.earlier()
-        query = make_whole(data["query"], earlier, collection) if self.rewrites else data["query"]
+        query = threads.make_whole(data["query"], earlier, collection) if self.rewrites else data["query"]
         request = QueryRequest(
             collection, query, chosen.plan, QueryRun.Channel.PAGE, plan_name=chosen.name, user=self.user,
             as_of=data["as_of"], beside=beside, conversation_id=str(self.thread.pk),
-            history=turns_of(earlier) if has_chat_model() else (), quotes_on_failure=True,
+            history=threads.turns_of(earlier) if has_chat_model() else (), quotes_on_failure=True,
             parameters=ModelParameters(repair=(self.repairs and has_chat_model()) or None),
             **self._under(collection, beside),
         )  # fmt: skip
@@ -158,8 +145,8 @@ class Question:
         for collection in self.form.cleaned_data["collection"]:
             typed = policy_of(collection).hide(typed)
         self.thread.rewrites = "as_typed" not in self.form.data
-        until = None if self.is_search else timezone.now() + LEASE
-        self.message = add_message(
+        until = None if self.is_search else timezone.now() + threads.LEASE
+        self.message = threads.add_message(
             self.thread, typed, run, replaces=self.replaces, writing_until=until, other_run_id=self.other_run_id
         )
         if not self.is_search:
@@ -289,7 +276,7 @@ PARTS = {
 CARDS = {"chat-jobs": "retrieval/chat/file_cards.html"}  # of files that are read, asked for every second
 THREADS_LISTED = 50
 ASSISTANTS_OFFERED = 12
-EXPORTS = {"md": (as_markdown, "text/markdown"), "json": (as_json, "application/json")}
+EXPORTS = {"md": (threads.as_markdown, "text/markdown"), "json": (threads.as_json, "application/json")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,7 +310,7 @@ def thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     if request.method == "POST":
         own = find_thread(request, thread_id)
         if request.POST.get("keep"):
-            message = keep_answer(own, read_uuid(request.POST["keep"]))
+            message = threads.keep_answer(own, read_uuid(request.POST["keep"]))
             return redirect(message or own)
         return _ask(request, collections, own)
     found = find_or_404(ChatThread.objects.readable_by(request.user).select_related("user", "assistant"), pk=thread_id)
@@ -534,7 +521,7 @@ def _initial(request: PageRequest, collections: Sequence[Collection], last: Quer
 def rename_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     found = find_thread(request, thread_id)
     with RefusalMessages(request):
-        rename(found, request.POST.get("title", ""))
+        threads.rename(found, request.POST.get("title", ""))
     return redirect(found)
 
 
@@ -542,7 +529,7 @@ def rename_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
 def stop_answer(request: PageRequest, pk: int) -> HttpResponse:
     """End the answer to a message of one's own where it is."""
     found: ChatMessage = find_or_404(ChatMessage.objects.filter(thread__in=ChatThread.objects.of(request.user)), pk=pk)
-    request_stop(found)
+    threads.request_stop(found)
     return HttpResponse(status=204) if request.htmx else redirect(found)
 
 
@@ -554,7 +541,7 @@ def share_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
         ChatThread.objects.filter(pk=found.pk).update(**changes)
         return redirect(found)
     is_shared = request.POST.get("shared") == "on"
-    share(found, shared=is_shared, actor=request.user)
+    threads.share(found, shared=is_shared, actor=request.user)
     done = gettext("Thread shared.") if is_shared else gettext("Sharing stopped.")
     return tell(request, done, found)
 
@@ -563,7 +550,7 @@ def share_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
 def delete_thread(request: PageRequest, thread_id: uuid.UUID) -> HttpResponse:
     found = find_thread(request, thread_id)
     if request.method == "POST":
-        delete(found, actor=request.user)
+        threads.delete(found, actor=request.user)
         return tell(request, gettext("Thread deleted."), "retrieval:chat")
     return render_page(request, "retrieval/chat/delete.html", {"thread": found})
 

@@ -27,17 +27,7 @@ from urllib.parse import urlsplit
 from collections_app.endpoints.endpoints import ModelEndpoint
 from collections_app.errors import ServiceError
 from ragd import telemetry
-from ragd.models.openai_client import (
-    OPENAI_URL,
-    QUOTED_CHARS,
-    EndpointError,
-    ReadStoppedError,
-    RetryPolicy,
-    endpoint_errors,
-    open_client,
-    request_timeout,
-    stopped_by,
-)
+from ragd.models import openai_client
 from ragd.telemetry.model_calls import read_timings
 
 _WORDS = "(?:think(?:ing)?|thought|reasoning)"
@@ -256,7 +246,7 @@ class AnswerReader:
         for chunk in chunks:
             self._take(chunk)
         if self.began and "finish_reason" not in self._about:
-            raise EndpointError("broken", "broke off in the middle of its answer")
+            raise openai_client.EndpointError("broken", "broke off in the middle of its answer")
         return self._completion(headers)
 
     def stop(self) -> Completion:
@@ -380,7 +370,7 @@ class Endpoint:
     @property
     def address(self) -> tuple[str, int]:
         """(host, port)."""
-        parts = urlsplit(self.base_url or OPENAI_URL)
+        parts = urlsplit(self.base_url or openai_client.OPENAI_URL)
         return parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
 
@@ -406,12 +396,12 @@ def complete(
         request["extra_body"] = {**request.get("extra_body", {}), endpoint.seed_name: request.pop("seed")}
     if on_text is not None:
         request |= {"stream": True, "stream_options": {"include_usage": True}}
-    policy = RetryPolicy(MAX_RETRIES, BACKOFF_S, endpoint.timeout_s, endpoint.timeout_s)
+    policy = openai_client.RetryPolicy(MAX_RETRIES, BACKOFF_S, endpoint.timeout_s, endpoint.timeout_s)
     thinker = (endpoint.base_url, model)
     reader = AnswerReader(on_text, opens_thinking=thinker in _open_thinkers) if on_text is not None else None
     try:
         return policy.run(lambda timeout_s: _attempt(endpoint, request, timeout_s, reader))
-    except EndpointError as error:
+    except openai_client.EndpointError as error:
         raise _model_error(error, model, reader) from error.__cause__
     finally:
         if reader is not None and reader.opens_thinking:
@@ -421,17 +411,21 @@ def complete(
 def _attempt(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, reader: AnswerReader | None) -> Completion:
     """One attempt. Raises EndpointError; one is retryable as long as no piece of the answer has come."""
     try:
-        with endpoint_errors(timeout_s):
+        with openai_client.endpoint_errors(timeout_s):
             completion = _send(endpoint, request, timeout_s, reader)
-    except ReadStoppedError:
+    except openai_client.ReadStoppedError:
         if reader is None:
-            raise EndpointError("stopped", "was stopped: nobody reads the answer", retryable=False) from None
+            raise openai_client.EndpointError(
+                "stopped", "was stopped: nobody reads the answer", retryable=False
+            ) from None
         return reader.stop()
-    except EndpointError as error:
+    except openai_client.EndpointError as error:
         if reader is not None and reader.began:
             error.retryable = False
             if error.kind == "connection":
-                raise EndpointError("broken", "broke off in the middle of its answer", retryable=False) from error
+                raise openai_client.EndpointError(
+                    "broken", "broke off in the middle of its answer", retryable=False
+                ) from error
         if error.kind == "rejected" and "stream_options" in error.body and request.pop("stream_options", None):
             error.retryable, error.retry_after_s = True, 0.0  # it does not know the option that asks for token counts
         if error.kind == "malformed":
@@ -440,15 +434,15 @@ def _attempt(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, read
     if not completion.text and not completion.tool_calls:
         what = "its reasoning and no answer" if completion.reasoning else "an answer without a text"
         reason = f"gave {what} (finish reason {completion.finish_reason!r})"
-        raise EndpointError("malformed", reason, retryable=False)
+        raise openai_client.EndpointError("malformed", reason, retryable=False)
     return completion
 
 
 def _send(endpoint: Endpoint, request: dict[str, Any], timeout_s: float, reader: AnswerReader | None) -> Completion:
     """The completion of a 200 answer. Raises what the SDK raises, and EndpointError."""
-    client = open_client(endpoint.base_url, endpoint.api_key, endpoint.key_header)
-    completions, timeout = client.chat.completions, request_timeout(timeout_s)
-    with stopped_by(reader_left.get()):
+    client = openai_client.open_client(endpoint.base_url, endpoint.api_key, endpoint.key_header)
+    completions, timeout = client.chat.completions, openai_client.request_timeout(timeout_s)
+    with openai_client.stopped_by(reader_left.get()):
         if reader is None:
             whole = completions.with_raw_response.create(**request, timeout=timeout)
             return read_body(whole.http_response.content, whole.headers)
@@ -467,7 +461,7 @@ def _chunks(stream: Any) -> Iterator[dict[str, Any]]:
         for chunk in stream:
             yield chunk.to_dict(warnings=False)
     except (ValueError, AttributeError, RecursionError) as error:
-        raise EndpointError("malformed", f"sent an event that is no JSON object ({error})") from error
+        raise openai_client.EndpointError("malformed", f"sent an event that is no JSON object ({error})") from error
 
 
 def read_body(body: bytes, headers: Mapping[str, str]) -> Completion:
@@ -477,12 +471,12 @@ def read_body(body: bytes, headers: Mapping[str, str]) -> Completion:
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         beginning = body[:80].decode(errors="replace")
         message = f"gave an answer that is no chat completion; it begins with {beginning!r}"
-        raise EndpointError("malformed", message) from error
+        raise openai_client.EndpointError("malformed", message) from error
 
 
-def _model_error(error: EndpointError, model: str, reader: AnswerReader | None) -> ModelError:
+def _model_error(error: openai_client.EndpointError, model: str, reader: AnswerReader | None) -> ModelError:
     type, hint = FAILURES.get(error.kind, ("llm_failed", ""))
-    message = f"the language model {model!r} {error.message[:QUOTED_CHARS]}{hint}"
+    message = f"the language model {model!r} {error.message[: openai_client.QUOTED_CHARS]}{hint}"
     failure = ModelError(message, type=type, status=504 if type == "llm_timeout" else 502)
     failure.partial = reader.partial() if reader is not None and reader.began else None
     return failure

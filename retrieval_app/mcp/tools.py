@@ -47,15 +47,8 @@ from collections_app.access.auth import find_collection, out_of_scope, request_k
 from collections_app.access.context import current_access
 from collections_app.access.permissions import Permission
 from collections_app.audit.requests import REFUSED, note_refusal
-from collections_app.documents import api, services
+from collections_app.documents import api, schemas, services
 from collections_app.documents.api import get_document
-from collections_app.documents.schemas import (
-    DocumentChanges,
-    DocumentEdited,
-    DocumentFilters,
-    DocumentList,
-    DocumentShown,
-)
 from collections_app.documents.selection import State
 from collections_app.errors import ServiceError, UnknownError, describe, error_response, method_not_allowed
 from collections_app.http.paging import DEFAULT_LIMIT
@@ -329,7 +322,7 @@ READING_TOOLS = (
         DocumentArguments,
         read_document,
         Permission.READ,
-        shape=DocumentShown,
+        shape=schemas.DocumentShown,
     ),
     Tool("collections-list", "The collections that can be searched.", NoArguments, list_collections, Permission.READ),
 )
@@ -348,12 +341,12 @@ class IngestArguments(DocumentRequest, DocumentArguments):
     """The body of the call, and the names that stand in its address."""
 
 
-class EditArguments(DocumentChanges, DocumentArguments):
+class EditArguments(schemas.DocumentChanges, DocumentArguments):
     """The body of the call, and the names that stand in its address."""
 
 
 def list_documents(request: HttpRequest, arguments: DocumentsArguments) -> Any:
-    filters = body_from(arguments, DocumentFilters)
+    filters = body_from(arguments, schemas.DocumentFilters)
     return api.list_documents(request, arguments.collection, filters, False, arguments.limit, arguments.cursor)
 
 
@@ -363,7 +356,7 @@ def ingest_document(request: HttpRequest, arguments: IngestArguments) -> Any:
 
 
 def edit_document(request: HttpRequest, arguments: EditArguments) -> Any:
-    body = body_from(arguments, DocumentChanges)
+    body = body_from(arguments, schemas.DocumentChanges)
     return api.edit_document(request, arguments.collection, arguments.doc_id, body)
 
 
@@ -378,7 +371,7 @@ CURATION_TOOLS = (
         DocumentsArguments,
         list_documents,
         Permission.WRITE,
-        shape=DocumentList,
+        shape=schemas.DocumentList,
     ),
     Tool(
         "documents-ingest",
@@ -398,7 +391,7 @@ CURATION_TOOLS = (
         EditArguments,
         edit_document,
         Permission.WRITE,
-        shape=DocumentEdited,
+        shape=schemas.DocumentEdited,
         read_only=False,
         destructive=True,
         repeatable=True,

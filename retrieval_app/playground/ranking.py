@@ -43,14 +43,8 @@ from ragd.store.store import Store
 from ragd.types import CODES, HOP_LISTS, Candidate, Filters, RetrievePlan
 from retrieval_app.answers.citations import page_of
 from retrieval_app.answers.protocol import chunk_key, title_of
+from retrieval_app.playground import sql_statements
 from retrieval_app.playground.score_arithmetic import Parts, ask_reranker, fused_terms, row_arithmetic
-from retrieval_app.playground.sql_statements import (
-    RecordingConnection,
-    Statement,
-    alias_of,
-    bare_statements,
-    explain_statements,
-)
 
 Reason = Literal[
     "filtered", "disabled", "below_pool", "not_in_list", "missed_by_index", "cut_by_k", "cut_by_rerank", "over_budget",
@@ -108,7 +102,7 @@ class RankingRecord:
     store: Store
     retrieval: Retrieval
     record: ListRecord
-    statements: list[Statement]
+    statements: list[sql_statements.Statement]
     unfiltered: Mapping[str, Sequence[Candidate]]
     disabled: Mapping[str, Sequence[Candidate]]
     other_scan: tuple[Sequence[Candidate], float] | None
@@ -309,7 +303,7 @@ def explain(
             read_version(collection, index_version, read)
         else:
             store = open_store(collection)
-            with reading(alias_of(store.connection)):
+            with reading(sql_statements.alias_of(store.connection)):
                 read(store)
     return recorder.explain(collection, analyze=analyze)
 
@@ -343,7 +337,7 @@ class RetrievalRecorder:
 
     def __call__(self, query: str, plan: RetrievePlan, store: Store) -> Retrieval:
         watched = copy.copy(store)
-        watched.connection = connection = RecordingConnection(store.connection)
+        watched.connection = connection = sql_statements.RecordingConnection(store.connection)
         retrieval = retrieve_detailed(query, plan, watched, beyond=BEYOND_POOL)
         statements = list(connection.statements)
         with telemetry.silenced():
@@ -355,11 +349,13 @@ class RetrievalRecorder:
         ranking = self.ranking
         if ranking is None:
             raise RuntimeError("nothing was retrieved yet: call the recorder first")
-        with telemetry.silenced(), transaction.atomic(using=alias_of(ranking.store.connection)):
+        with telemetry.silenced(), transaction.atomic(using=sql_statements.alias_of(ranking.store.connection)):
             return hide_texts(_Explanation(ranking).as_dict(analyze=analyze), collection)
 
 
-def _record(retrieval: Retrieval, plan: RetrievePlan, store: Store, statements: list[Statement]) -> RankingRecord:
+def _record(
+    retrieval: Retrieval, plan: RetrievePlan, store: Store, statements: list[sql_statements.Statement]
+) -> RankingRecord:
     record = cast(ListRecord, retrieval.record)
     unfiltered: Mapping[str, Sequence[Candidate]] = {}
     if plan.filters:
@@ -420,8 +416,8 @@ class _Explanation:
 
     def _statements(self, *, analyze: bool) -> list[dict[str, Any]]:
         if not self.reads_all:
-            return bare_statements(self.ranking.statements)
-        return explain_statements(self.store.connection, self.ranking.statements, analyze=analyze)
+            return sql_statements.bare_statements(self.ranking.statements)
+        return sql_statements.explain_statements(self.store.connection, self.ranking.statements, analyze=analyze)
 
     @cached_property
     def words(self) -> list[QueryWord]:

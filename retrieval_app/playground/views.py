@@ -36,17 +36,8 @@ from ragd.types import HOP_LISTS
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import PlaygroundForm, SavePlanForm
 from retrieval_app.plans.services import save_plan
+from retrieval_app.playground import ranking
 from retrieval_app.playground.collection_map import map_of_request
-from retrieval_app.playground.ranking import (
-    GAP_PX,
-    REASONS,
-    ROW_PX,
-    RankLine,
-    RetrievalRecorder,
-    explain,
-    join_ranks,
-    mark_pieces,
-)
 from retrieval_app.runs.presenters import describe_run
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
@@ -142,17 +133,17 @@ class ShownColumn:
     size: int
     rows: list[ShownRow]
     more: int
-    lines: list[RankLine]
+    lines: list[ranking.RankLine]
     side: str = "A"
     moves: bool = False
 
     @property
     def height(self) -> int:
-        return ROW_PX * max(len(self.rows), 1)
+        return ranking.ROW_PX * max(len(self.rows), 1)
 
     @property
     def width(self) -> int:
-        return GAP_PX
+        return ranking.GAP_PX
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +180,7 @@ def show_stages(view: View, explanations: Sequence[Mapping[str, Any]]) -> Shown:
             _show_row(view, row, side, column["name"], explanation, numbers[row["key"]], other)
             for row in column["rows"][:limit]
         ]
-        lines = join_ranks(before, keys, limit, numbers) if columns else []
+        lines = ranking.join_ranks(before, keys, limit, numbers) if columns else []
         title = gettext("Variant %(side)s") % {"side": side} if len(explanations) > 1 else str(TITLES[column["name"]])
         kind = KINDS.get(column["score_kind"], column["score_kind"])
         columns.append(
@@ -206,7 +197,7 @@ def show_stages(view: View, explanations: Sequence[Mapping[str, Any]]) -> Shown:
             )
         )
         before = keys
-    height = ROW_PX * max((len(column.rows) for column in columns), default=1)
+    height = ranking.ROW_PX * max((len(column.rows) for column in columns), default=1)
     losses = [group for each in explanations for group in _group_losses(view, each)] if len(explanations) == 1 else []
     return Shown(columns, height, any(column.more for column in columns), losses)
 
@@ -272,7 +263,7 @@ def _group_losses(view: View, explanation: Mapping[str, Any]) -> list[dict[str, 
         groups.setdefault(loss["reason"], []).append({**loss, "path": _path_of(candidate), "href": href})
     return [
         {"title": gettext(title), "rows": rows, "open": reason not in EXPECTED or len(rows) <= OPEN_MAX}
-        for reason, title in REASONS.items()
+        for reason, title in ranking.REASONS.items()
         if (rows := groups.get(reason))
     ]
 
@@ -293,8 +284,8 @@ def describe_row(explanation: Mapping[str, Any], key: str) -> dict[str, Any] | N
         "losses": [loss for loss in explanation["losses"] if loss["key"] == key],
         "link": explanation.get("links", {}).get(key),
         "spans": [span for span in explanation["spans"] if f"{span['doc_id']}#{span['chunk_index']}" == key],
-        "content_pieces": mark_pieces(candidate["content"], candidate["highlights"]["content"]),
-        "context_pieces": mark_pieces(candidate["context"], candidate["highlights"]["context"]),
+        "content_pieces": ranking.mark_pieces(candidate["content"], candidate["highlights"]["content"]),
+        "context_pieces": ranking.mark_pieces(candidate["context"], candidate["highlights"]["context"]),
     }
 
 
@@ -447,7 +438,7 @@ def row(request: PageRequest, name: str, index: int, doc_id: str) -> HttpRespons
     if not query or not side.form.is_valid():
         return redirect(back)
     try:
-        explanation = explain(collection, query, side.form.chosen().plan, **side.form.over)
+        explanation = ranking.explain(collection, query, side.form.chosen().plan, **side.form.over)
     except (ServiceError, RagdError):
         return redirect(back)
     detail = describe_row(explanation, f"{doc_id}#{index}")
@@ -562,7 +553,7 @@ def _look(request: PageRequest, collection: Collection, query: str, side: Side, 
     """Search by the side's plan, keep the run, explain it. The status of a refusal, which the form then shows."""
     if not side.form.is_valid():
         return 422
-    recorder = RetrievalRecorder()
+    recorder = ranking.RetrievalRecorder()
     try:
         with telemetry.environment(telemetry.PLAYGROUND):
             side.run = query_pipeline.search(_request(request, collection, query, side), retrieve=recorder)

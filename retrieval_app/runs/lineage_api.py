@@ -16,18 +16,7 @@ from collections_app.documents.services import get_document
 from collections_app.errors import WrongValueError
 from collections_app.http.fields import Cursor, DocId, Instant, Limit, between
 from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX
-from retrieval_app.runs.lineage import (
-    DAYS_MAX,
-    RUNS_SHOWN,
-    USUAL_DAYS,
-    RetrievedBy,
-    Unretrieved,
-    count_retrievals,
-    list_unretrieved,
-    retrieval_counts,
-    runs_of_chunk,
-    runs_of_document,
-)
+from retrieval_app.runs import lineage
 
 router = Router(auth=BearerAuth(), tags=["runs"])
 
@@ -38,7 +27,7 @@ class RetrievedList(Schema):
     runs: int = Field(description="stored runs in all, those that are not listed too")
     cited: int = Field(description="runs whose answer cites it")
     last_at: datetime | None
-    items: list[RetrievedBy] = Field(description="newest first")
+    items: list[lineage.RetrievedBy] = Field(description="newest first")
 
 
 class DocumentCount(Schema):
@@ -61,7 +50,7 @@ def list_runs_of_document(
     doc_id: DocId | None = None,
     chunk_index: int | None = None,
     since: Instant | None = None,
-    limit: int = param.Query(RUNS_SHOWN, ge=1, le=RUNS_MAX),
+    limit: int = param.Query(lineage.RUNS_SHOWN, ge=1, le=RUNS_MAX),
 ) -> Any:
     """The stored runs that retrieved a document or one chunk of it, whatever that said then.
 
@@ -69,23 +58,23 @@ def list_runs_of_document(
     """
     target = find_collection(request, collection)
     if doc_id is None:
-        counts = retrieval_counts(target, since=since)
+        counts = lineage.retrieval_counts(target, since=since)
         ordered = sorted(counts.items(), key=lambda item: (-item[1].runs, item[0]))
         return {"items": [{"doc_id": name} | asdict(count) for name, count in ordered]}
     doc_id = get_document(target, doc_id).doc_id
     if chunk_index is None:
-        runs = runs_of_document(target, doc_id, limit=limit)
+        runs = lineage.runs_of_document(target, doc_id, limit=limit)
     else:
         find_chunk(target, doc_id, chunk_index)
-        runs = runs_of_chunk(target, doc_id, chunk_index, limit=limit)
-    return asdict(count_retrievals(target, doc_id, chunk_index)) | {"items": runs}
+        runs = lineage.runs_of_chunk(target, doc_id, chunk_index, limit=limit)
+    return asdict(lineage.count_retrievals(target, doc_id, chunk_index)) | {"items": runs}
 
 
 unretrieved_router = Router(tags=["collections"])
 
 
 class NeverRetrievedPage(Schema):
-    items: list[Unretrieved]
+    items: list[lineage.Unretrieved]
     total: int = Field(description="from the beginning of this page on")
     next_after: str | None = Field(description="the `after` of the next page")
 
@@ -96,14 +85,16 @@ class NeverRetrievedPage(Schema):
 def list_unretrieved_documents(
     request: HttpRequest,
     collection: str,
-    days: Annotated[int, between(1, DAYS_MAX)] = param.Query(USUAL_DAYS, description="how far back is looked"),
+    days: Annotated[int, between(1, lineage.DAYS_MAX)] = param.Query(
+        lineage.USUAL_DAYS, description="how far back is looked"
+    ),
     after: Cursor = "",
     limit: Limit = DEFAULT_LIMIT,
 ) -> Any:
     """Documents that no stored run of the last days retrieved, by doc_id."""
     target = find_collection(request, collection)
-    for name, value, most in (("days", days, DAYS_MAX), ("limit", limit, LIMIT_MAX)):
+    for name, value, most in (("days", days, lineage.DAYS_MAX), ("limit", limit, LIMIT_MAX)):
         if not 1 <= value <= most:
             raise WrongValueError(f"{name} must be from 1 to {most}, not {value}", name)
-    items, total = list_unretrieved(target, days, after=after.replace("\x00", ""), most=limit)
+    items, total = lineage.list_unretrieved(target, days, after=after.replace("\x00", ""), most=limit)
     return {"items": items, "total": total, "next_after": items[-1].doc_id if total > len(items) else None}

@@ -32,19 +32,7 @@ from collections_app.access.rules import ASK, EVALUATE, READ, WRITE, needs
 from collections_app.audit.services import Subject, record_event
 from collections_app.documents.reading_views import CitedPassage, read_passage
 from collections_app.errors import ServiceError
-from collections_app.http.lists import (
-    Entry,
-    Filter,
-    FilterValues,
-    ListKind,
-    bounds,
-    keep_setting,
-    list_page,
-    period,
-    read_filters,
-    read_number,
-    read_setting,
-)
+from collections_app.http import lists
 from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
@@ -57,15 +45,7 @@ from collections_app.models import Collection, Document
 from ragd.errors import RagdError
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import address_of_run
-from retrieval_app.runs.lineage import (
-    DAYS_MAX,
-    RUNS_SHOWN,
-    USUAL_DAYS,
-    count_retrievals,
-    list_unretrieved,
-    runs_of_chunk,
-    runs_of_document,
-)
+from retrieval_app.runs import lineage
 from retrieval_app.runs.models import QueryRunQuerySet, RunFilter
 from retrieval_app.runs.presenters import SourceRow, cited_place, cited_result, describe_run
 from retrieval_app.runs.receipts import make_receipt
@@ -75,34 +55,36 @@ from retrieval_app.runs.run_log import RunLog, offered_measures, scored, send_lo
 ALL = "all"
 COUNTED = ("environment", "kind", "status", "channel")  # the filters whose choices say how many runs they leave
 SCORE_FILTERS = ("measure", "score_below", "score_above")
-RUNS = ListKind(
+RUNS = lists.ListKind(
     "runs", gettext_lazy("query run,query runs"), gettext_lazy("Search questions"), views="runs", words="text"
 )
 
 
-def run_filters(request: PageRequest) -> list[Filter]:
+def run_filters(request: PageRequest) -> list[lists.Filter]:
     """All that the address may state, the search first. Nothing is read that only the page draws."""
     production = QueryRun.Environment.PRODUCTION
     environments = [("" if value == production else value, label) for value, label in QueryRun.Environment.choices]
     decimal = {"inputmode": "decimal"}
-    measure = Entry("measure", gettext("Metric"), _read_measure, {"placeholder": "correctness"}, offered_measures())
+    measure = lists.Entry(
+        "measure", gettext("Metric"), _read_measure, {"placeholder": "correctness"}, offered_measures()
+    )
     return [
-        Filter("text", RUNS.search, free=True),
-        Filter("collection", gettext("Collection"), lambda: collection_titles(request).items(), free=True),
-        Filter("status", gettext("Outcome"), QueryRun.Status.choices),
-        Filter("kind", gettext("Kind"), QueryRun.Kind.choices),
-        Filter("channel", gettext("Channel"), QueryRun.Channel.choices),
-        period(),
-        Filter("environment", gettext("Environment"), [*environments, (ALL, gettext("All"))], usual=production),
-        Filter("model", gettext("Model"), QueryRun.objects.recent_models, free=True),
-        bounds("ms", gettext("Latency"), "ms"),
-        bounds("cost", gettext("Cost"), "$"),
-        Filter("measure", gettext("Score"), entries=(
+        lists.Filter("text", RUNS.search, free=True),
+        lists.Filter("collection", gettext("Collection"), lambda: collection_titles(request).items(), free=True),
+        lists.Filter("status", gettext("Outcome"), QueryRun.Status.choices),
+        lists.Filter("kind", gettext("Kind"), QueryRun.Kind.choices),
+        lists.Filter("channel", gettext("Channel"), QueryRun.Channel.choices),
+        lists.period(),
+        lists.Filter("environment", gettext("Environment"), [*environments, (ALL, gettext("All"))], usual=production),
+        lists.Filter("model", gettext("Model"), QueryRun.objects.recent_models, free=True),
+        lists.bounds("ms", gettext("Latency"), "ms"),
+        lists.bounds("cost", gettext("Cost"), "$"),
+        lists.Filter("measure", gettext("Score"), entries=(
             measure,
-            Entry("score_below", gettext("Score below"), read_number, decimal, words="< {}"),
-            Entry("score_above", gettext("Score above"), read_number, decimal, words="> {}"),
+            lists.Entry("score_below", gettext("Score below"), lists.read_number, decimal, words="< {}"),
+            lists.Entry("score_above", gettext("Score above"), lists.read_number, decimal, words="> {}"),
         )),
-        Filter("degraded", gettext("Degraded"), [("yes", gettext("Degraded only"))]),
+        lists.Filter("degraded", gettext("Degraded"), [("yes", gettext("Degraded only"))]),
     ]  # fmt: skip
 
 
@@ -111,11 +93,11 @@ def _read_measure(text: str) -> str:
     return text
 
 
-def read_filter(request: PageRequest) -> FilterValues:
+def read_filter(request: PageRequest) -> lists.FilterValues:
     """The filter that the address holds. A bound of a score without a metric says nothing: it is left out and told."""
-    stated = read_filters(request.GET, run_filters(request))
+    stated = lists.read_filters(request.GET, run_filters(request))
     unnamed = [name for name in SCORE_FILTERS[1:] if name in stated.texts and "measure" not in stated.texts]
-    return FilterValues(
+    return lists.FilterValues(
         stated.values | dict.fromkeys(unnamed),
         {name: text for name, text in stated.texts.items() if name not in unnamed},
         (*stated.misfits, *((gettext("Score"), gettext("choose a metric")) for _ in unnamed)),
@@ -144,7 +126,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
     stated = read_filter(request)
     counts = partial(_count, stated.values)
     rows = filtered_runs(stated.values).for_lists()
-    listing = list_page(request, RUNS, rows, run_filters(request)[1:], counts=counts)
+    listing = lists.list_page(request, RUNS, rows, run_filters(request)[1:], counts=counts)
     labels = dict(QueryRun.Environment.choices)
     others = {} if listing.has_rows else counts("environment")
     context = listing.context() | {
@@ -206,7 +188,7 @@ def frame_of_run(request: PageRequest, run: QueryRun, view: str) -> dict[str, An
     evidence = {name: request.GET[name] for name in SHOWN_EVIDENCE if whole_number(request.GET.get(name))}
     rows = filtered_runs(stated.values | {"environment": stated.values["environment"] or run.environment})
     newer, older = rows.beside(run)
-    baseline = QueryRun.objects.filter(pk=read_setting(request.user, BASELINE)).only("id").first()
+    baseline = QueryRun.objects.filter(pk=lists.read_setting(request.user, BASELINE)).only("id").first()
     lives = Collection.objects.live().filter(name=run.collection_name).exists()
     first_label = gettext("Sources") if evidence else gettext("Results") if run.answer is None else gettext("Answer")
     return {
@@ -288,8 +270,8 @@ def replay_run(request: PageRequest, run: QueryRun) -> HttpResponse:
 
 def pin_run(request: PageRequest, run: QueryRun) -> str:
     """The run as the person's baseline, which other runs offer to be compared with; once more: none any longer."""
-    is_pinned = read_setting(request.user, BASELINE) == str(run.pk)
-    keep_setting(request.user, BASELINE, None if is_pinned else str(run.pk))
+    is_pinned = lists.read_setting(request.user, BASELINE) == str(run.pk)
+    lists.keep_setting(request.user, BASELINE, None if is_pinned else str(run.pk))
     return gettext("Baseline removed.") if is_pinned else gettext("Pinned as baseline.")
 
 
@@ -324,8 +306,8 @@ def never_retrieved(request: PageRequest, name: str) -> HttpResponse:
     """For the statistics page; days=N says how far back is looked."""
     collection = find_or_404(Collection.objects.live().with_counts(), name=name)
     requested = request.GET.get("days", "")
-    days = min(int(requested), DAYS_MAX) if requested.isdecimal() and int(requested[:6]) else USUAL_DAYS
-    documents, total = list_unretrieved(collection, days)
+    days = min(int(requested), lineage.DAYS_MAX) if requested.isdecimal() and int(requested[:6]) else lineage.USUAL_DAYS
+    documents, total = lineage.list_unretrieved(collection, days)
     since = timezone.now() - timedelta(days=days)
     context = {
         "collection": collection,
@@ -354,13 +336,17 @@ def of_document(request: PageRequest, name: str, doc_id: str) -> HttpResponse:
 def _show(request: PageRequest, name: str, doc_id: str, index: int | None) -> HttpResponse:
     collection = get_object_or_404(Collection.objects.live(), name=name)
     document = find_or_404(Document.objects.listed(), collection=collection, doc_id=doc_id)
-    runs = runs_of_document(collection, doc_id) if index is None else runs_of_chunk(collection, doc_id, index)
+    runs = (
+        lineage.runs_of_document(collection, doc_id)
+        if index is None
+        else lineage.runs_of_chunk(collection, doc_id, index)
+    )
     context = {
         "collection": collection,
         "document": document,
         "index": index,
         "runs": runs,
-        "tally": count_retrievals(collection, doc_id, index),
-        "most": RUNS_SHOWN,
+        "tally": lineage.count_retrievals(collection, doc_id, index),
+        "most": lineage.RUNS_SHOWN,
     }
     return render_page(request, "retrieval/retrieved.html", context, parts=PARTS)

@@ -21,16 +21,7 @@ from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX, paginate
 from collections_app.http.schemas import PageOf
 from collections_app.models import ApiKey, Collection
 from ragd.types import RetrievePlan
-from retrieval_app.answers.streams import (
-    ASK_EVENTS,
-    AnswerStream,
-    body_of,
-    event_response,
-    frame_event,
-    json_response,
-    open_stream,
-    wants_events,
-)
+from retrieval_app.answers import streams
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.api import corrective_router
 from retrieval_app.plans.api import router as plan_router
@@ -42,27 +33,16 @@ from retrieval_app.runs.models import RunFilter
 from retrieval_app.runs.receipts import make_receipt, own_key
 from retrieval_app.runs.replay import replay
 from retrieval_app.runs.run_log import JSON_LINES, RunLog, send_log
+from retrieval_app.search import schemas
 from retrieval_app.search.degrading import check_overrides
 from retrieval_app.search.query_pipeline import QueryRequest, RunListener, ask, search
-from retrieval_app.search.schemas import (
-    AskRequest,
-    AskResponse,
-    Receipt,
-    ReceiptKey,
-    Replay,
-    Run,
-    RunFilters,
-    RunSummary,
-    SearchRequest,
-    SearchResponse,
-)
 
-SomeResponse = TypeVar("SomeResponse", bound=SearchResponse)
+SomeResponse = TypeVar("SomeResponse", bound=schemas.SearchResponse)
 
 
 def run_search(
-    collection: Collection, payload: SearchRequest, *, channel: str, api_key: ApiKey | None
-) -> SearchResponse:
+    collection: Collection, payload: schemas.SearchRequest, *, channel: str, api_key: ApiKey | None
+) -> schemas.SearchResponse:
     """The answer to a search, the same for REST and MCP."""
     chosen = choose_plan(collection, payload.plan, payload.stated())
     request = QueryRequest(
@@ -71,18 +51,18 @@ def run_search(
     )  # fmt: skip
     recorder = RetrievalRecorder() if payload.explain else None
     run = search(request, retrieve=recorder)
-    return _explained(SearchResponse.from_orm(run), collection, payload, chosen.plan, recorder)
+    return _explained(schemas.SearchResponse.from_orm(run), collection, payload, chosen.plan, recorder)
 
 
 def run_ask(
     collection: Collection,
-    payload: AskRequest,
+    payload: schemas.AskRequest,
     *,
     channel: str,
     api_key: ApiKey | None,
     history: Sequence[Mapping[str, str]] = (),
     listener: RunListener | None = None,
-) -> AskResponse:
+) -> schemas.AskResponse:
     """The answer to a question, the same for REST, MCP and chat. listener: told of it while it is made.
 
     Raises ServiceError 403 as `check_overrides`.
@@ -97,31 +77,31 @@ def run_ask(
     )  # fmt: skip
     recorder = RetrievalRecorder() if payload.explain else None
     run = ask(request, listener=listener, retrieve=recorder)
-    return _explained(AskResponse.from_orm(run), collection, payload, chosen.plan, recorder)
+    return _explained(schemas.AskResponse.from_orm(run), collection, payload, chosen.plan, recorder)
 
 
 def stream_ask(
     collection: Collection,
-    payload: AskRequest,
+    payload: schemas.AskRequest,
     *,
     channel: str,
     api_key: ApiKey | None,
     history: Sequence[Mapping[str, str]] = (),
-) -> AnswerStream:
+) -> streams.AnswerStream:
     """The same answer as events, the last of which is the answer of `run_ask`. Raises ServiceError 503."""
 
     def work(listener: RunListener) -> dict[str, Any]:
-        return body_of(
+        return streams.body_of(
             run_ask(collection, payload, channel=channel, api_key=api_key, history=history, listener=listener)
         )
 
-    return open_stream(work)
+    return streams.open_stream(work)
 
 
 def _explained(
     answer: SomeResponse,
     collection: Collection,
-    payload: SearchRequest,
+    payload: schemas.SearchRequest,
     plan: RetrievePlan,
     recorder: RetrievalRecorder | None,
 ) -> SomeResponse:
@@ -142,40 +122,42 @@ router.add_router("", corrective_router)
 
 
 @router.post(
-    "/collections/{collection}/search", response=SearchResponse, operation_id="collections-search", tags=SEARCH
+    "/collections/{collection}/search", response=schemas.SearchResponse, operation_id="collections-search", tags=SEARCH
 )
-def search_collection(request: HttpRequest, collection: str, payload: SearchRequest) -> HttpResponse:
+def search_collection(request: HttpRequest, collection: str, payload: schemas.SearchRequest) -> HttpResponse:
     """Find the best chunks of a collection."""
     target = find_collection(request, collection)
-    return json_response(run_search(target, payload, channel="api", api_key=request_key(request)))
+    return streams.json_response(run_search(target, payload, channel="api", api_key=request_key(request)))
 
 
 @router.post(
     "/collections/{collection}/ask",
-    response=AskResponse,
+    response=schemas.AskResponse,
     operation_id="collections-ask",
     tags=SEARCH,
-    openapi_extra=ASK_EVENTS,
+    openapi_extra=streams.ASK_EVENTS,
 )
-def ask_collection(request: HttpRequest, collection: str, payload: AskRequest) -> HttpResponse | StreamingHttpResponse:
+def ask_collection(
+    request: HttpRequest, collection: str, payload: schemas.AskRequest
+) -> HttpResponse | StreamingHttpResponse:
     """Answer a question from a collection, with checked citations.
 
     Asked for text/event-stream it answers server-sent events: search_results, token, citation, final, error.
     """
     target, key = find_collection(request, collection), request_key(request)
-    if not wants_events(request):
-        return json_response(run_ask(target, payload, channel="api", api_key=key))
+    if not streams.wants_events(request):
+        return streams.json_response(run_ask(target, payload, channel="api", api_key=key))
     stream = stream_ask(target, payload, channel="api", api_key=key)
     stream.start()
-    return event_response(request, stream, frame_event)
+    return streams.event_response(request, stream, streams.frame_event)
 
 
 @router.get(
-    "/runs", response=PageOf[RunSummary], operation_id="runs-list", tags=RUNS, openapi_extra=also_as(JSON_LINES)
+    "/runs", response=PageOf[schemas.RunSummary], operation_id="runs-list", tags=RUNS, openapi_extra=also_as(JSON_LINES)
 )
 def list_runs(
     request: HttpRequest,
-    filters: Query[RunFilters],
+    filters: Query[schemas.RunFilters],
     format: Literal["json", "jsonl"] = "json",
     limit: Annotated[int, Field(ge=1), accepts(maximum=LIMIT_MAX)] | None = param.Query(
         None, description=f"default: {DEFAULT_LIMIT}; all as JSON Lines"
@@ -193,16 +175,16 @@ def list_runs(
     if format == "jsonl":
         return send_log(request, RunLog(rows, limit=limit))
     page = paginate(rows.for_lists(), ("-created_at", "-id"), limit=limit or DEFAULT_LIMIT, cursor=cursor)
-    return json_response(PageOf[RunSummary].from_orm(page))
+    return streams.json_response(PageOf[schemas.RunSummary].from_orm(page))
 
 
-@router.get("/runs/{run_id}", response=Run, operation_id="runs-get", tags=RUNS)
+@router.get("/runs/{run_id}", response=schemas.Run, operation_id="runs-get", tags=RUNS)
 def get_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """One stored query, with the minimal logging fields."""
-    return json_response(Run.from_orm(find_run(request, run_id)))
+    return streams.json_response(schemas.Run.from_orm(find_run(request, run_id)))
 
 
-@router.get("/runs/{run_id}/receipt", response=Receipt, operation_id="runs-receipt", tags=RUNS)
+@router.get("/runs/{run_id}/receipt", response=schemas.Receipt, operation_id="runs-receipt", tags=RUNS)
 def get_receipt(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """A signed record of a stored query.
 
@@ -211,17 +193,17 @@ def get_receipt(request: HttpRequest, run_id: UUID) -> HttpResponse:
     return JsonResponse(make_receipt(find_run(request, run_id)), json_dumps_params={"ensure_ascii": False})
 
 
-@router.get("/receipt-key", response=ReceiptKey, operation_id="receipt-key-get", tags=RUNS)
+@router.get("/receipt-key", response=schemas.ReceiptKey, operation_id="receipt-key-get", tags=RUNS)
 def get_receipt_key(request: HttpRequest) -> HttpResponse:
     """The public key that receipts are verified with."""
     return JsonResponse(own_key().as_dict())
 
 
-@router.post("/runs/{run_id}/replay", response=Replay, operation_id="runs-replay", tags=RUNS)
+@router.post("/runs/{run_id}/replay", response=schemas.Replay, operation_id="runs-replay", tags=RUNS)
 def replay_run(request: HttpRequest, run_id: UUID) -> HttpResponse:
     """Run a stored plan and question again, and compare the rankings."""
     replayed = replay(find_run(request, run_id), channel="api", api_key=request_key(request))
-    return json_response(Replay.from_orm(replayed))
+    return streams.json_response(schemas.Replay.from_orm(replayed))
 
 
 def find_run(request: HttpRequest, run_id: UUID) -> QueryRun:

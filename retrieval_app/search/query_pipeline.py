@@ -38,20 +38,12 @@ from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.security.links import host_of
 from ragd.store.store import Store
 from ragd.types import SPEC_VERSION, Candidate, RetrievePlan
+from retrieval_app.answers import protocol
 from retrieval_app.answers.chat_answerer import DEFAULTS, ChatAnswerer, emit, open_answerer
 from retrieval_app.answers.citations import Citation
 from retrieval_app.answers.counting import Count, CountingAnswerer, count, declined_by, retrieve_counted
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.answers.live_citations import pieces_of
-from retrieval_app.answers.protocol import (
-    Answerer,
-    AnswerListener,
-    Draft,
-    chunk_key,
-    result_dict,
-    source_dict,
-    with_spans,
-)
 from retrieval_app.llm.chat_model import ModelError, ModelParameters
 from retrieval_app.models import Calibration, QueryRun
 from retrieval_app.plans.services import open_corrector
@@ -113,7 +105,7 @@ def search_beside(run: QueryRun, own: Retrieval, beside: Sequence[Beside], span:
         retrievals.append((each.collection.name, inspection.readable(each.collection, inspected)))
     joined = _join(retrievals, plan.k)
     for each in beside:
-        keys = [chunk_key(found) for found in joined.candidates if found.collection == each.collection.name]
+        keys = [protocol.chunk_key(found) for found in joined.candidates if found.collection == each.collection.name]
         only = {"files": True} if THREAD in each.plan.filters.metadata else {}  # of a thread, and nobody chose them
         run.elsewhere[str(each.collection.pk)] = {"name": each.collection.name, "keys": keys} | only
     return joined
@@ -157,7 +149,7 @@ logger = logging.getLogger(__name__)
 QUERY_CHARS_MAX = 20_000
 
 
-class RunListener(AnswerListener, Protocol):
+class RunListener(protocol.AnswerListener, Protocol):
     """Told of a whole run while it is made."""
 
     def retrieved(self, run: QueryRun) -> None:
@@ -305,7 +297,7 @@ class _Counting:
         if self.counted is None:
             self.corrector.note(run)
 
-    def answerer(self, answerer: Answerer) -> Answerer:
+    def answerer(self, answerer: protocol.Answerer) -> protocol.Answerer:
         return CountingAnswerer(self.counted) if self.counted else self.corrector.answerer(answerer)
 
 
@@ -433,14 +425,14 @@ def _retrieve(
     if beside:
         retrieval = search_beside(run, retrieval, beside, pipeline.span)
     results = [
-        result_dict(candidate, rank, None if candidate.collection else retrieval.links.get(candidate.key))
+        protocol.result_dict(candidate, rank, None if candidate.collection else retrieval.links.get(candidate.key))
         for rank, candidate in enumerate(retrieval.candidates, 1)
     ]
     compresses = retrieval.tokens_before is not None
-    run.results = with_spans(results, retrieval.spans) if compresses else results
+    run.results = protocol.with_spans(results, retrieval.spans) if compresses else results
     if compresses:
         run.compression = {"tokens_before": retrieval.tokens_before, "tokens_after": retrieval.tokens_after}
-    run.retrieved_ids = [chunk_key(candidate) for candidate in retrieval.candidates]
+    run.retrieved_ids = [protocol.chunk_key(candidate) for candidate in retrieval.candidates]
     run.lists = {
         name: [
             [f"{doc_id}#{number}", score]
@@ -476,15 +468,15 @@ def _check_query(query: str) -> None:
 def _answer(
     run: QueryRun,
     collection: Collection,
-    answerer: Answerer,
+    answerer: protocol.Answerer,
     retrieval: Retrieval,
     pipeline: telemetry.Pipeline,
-    listener: AnswerListener | None,
+    listener: protocol.AnswerListener | None,
 ) -> None:
     began = time.perf_counter()
     sources = inspection.readable(collection, retrieval)
     live = None if inspection.holds_back(collection) else listener
-    draft: Draft = answerer.answer(run.query, sources.candidates, sources.spans, listener=live)
+    draft: protocol.Draft = answerer.answer(run.query, sources.candidates, sources.spans, listener=live)
     run.timings_ms["answer"] = _since_ms(began)
     if draft.first_token_ms is not None:
         run.timings_ms["first_token"] = round(draft.first_token_ms, 3)
@@ -503,7 +495,7 @@ def fetched_hosts(collection_id: int, doc_ids: Iterable[str]) -> frozenset[str]:
     return frozenset(host for row in rows for address in row if (host := host_of(address)))
 
 
-def _keep_answer(run: QueryRun, draft: Draft, candidates: Sequence[Candidate]) -> None:
+def _keep_answer(run: QueryRun, draft: protocol.Draft, candidates: Sequence[Candidate]) -> None:
     checked = draft.checked
     run.answer = checked.answer
     run.status = QueryRun.Status.ABSTAINED if draft.abstained else QueryRun.Status.OK
@@ -512,7 +504,9 @@ def _keep_answer(run: QueryRun, draft: Draft, candidates: Sequence[Candidate]) -
     run.removed_citations = checked.removed_count
     run.evidence = draft.evidence
     run.token_usage = draft.usage.as_dict()
-    run.sources = [source_dict(marker, source, checked.citations) for marker, source in enumerate(candidates, 1)]
+    run.sources = [
+        protocol.source_dict(marker, source, checked.citations) for marker, source in enumerate(candidates, 1)
+    ]
 
 
 def _since_ms(began: float) -> float:

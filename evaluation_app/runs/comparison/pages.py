@@ -22,6 +22,7 @@ from evaluation_app.measures.catalogue import Measure, measure_of, order_of
 from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import SAME, WORDS, Verdict
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
+from evaluation_app.runs.comparison import stored_comparisons
 from evaluation_app.runs.comparison.changes import (
     MeasureChange,
     QuestionChange,
@@ -29,16 +30,6 @@ from evaluation_app.runs.comparison.changes import (
     UsageChange,
     Yardsticks,
     query_times,
-)
-from evaluation_app.runs.comparison.stored_comparisons import (
-    OTHERS_MAX,
-    Comparison,
-    Finding,
-    Kind,
-    RunDifference,
-    RunVerdict,
-    check_comparable,
-    compare_runs,
 )
 from evaluation_app.runs.summaries import first_names
 from ragd.insight.ranking_comparison import rank_moves
@@ -146,7 +137,7 @@ def join_rankings(before: Sequence[str], after: Sequence[str], expected: Set[str
 
 def compare_question(base: EvaluationRun, other: EvaluationRun, position: int, letters: str = "AB") -> SideBySide:
     """The question at one place of both runs. Raises Http404 where one has not done it, ServiceError (409)."""
-    check_comparable(base, other)
+    stored_comparisons.check_comparable(base, other)
     records = {item.run_id: item for item in EvaluationItem.objects.filter(run__in=[base, other], position=position)}
     if base.pk not in records or other.pk not in records:
         raise Http404(f"question {position} was not asked in both runs")
@@ -199,7 +190,7 @@ TONES: Mapping[Verdict, tuple[str, str]] = {  # tone and icon
     "unscored": ("neutral", "minus"),
     "incomparable": ("neutral", "alert"),
 }
-VERDICT_TONES: Mapping[Kind, tuple[str, str]] = {
+VERDICT_TONES: Mapping[stored_comparisons.Kind, tuple[str, str]] = {
     "better": ("good", "up"),
     "worse": ("bad", "down"),
     "not_better": ("neutral", "minus"),
@@ -273,10 +264,6 @@ class MatrixRow:
     cells: tuple[Cell, ...]
 
 
-def letter_runs(comparison: Comparison) -> list[LetteredRun]:
-    return [LetteredRun(letter, run) for letter, run in zip(LETTERS, comparison.runs, strict=False)]
-
-
 def reach_of(changes: Sequence[MeasureChange]) -> float:
     """How far the axis reaches on either side of zero: the first round number that holds every interval."""
     known = [change.difference for change in changes if change.difference is not None]
@@ -284,7 +271,7 @@ def reach_of(changes: Sequence[MeasureChange]) -> float:
     return next((step for step in STEPS if step >= furthest - 1e-9), furthest)
 
 
-def show_changes(against: RunDifference) -> list[ChangeRow]:
+def show_changes(against: stored_comparisons.RunDifference) -> list[ChangeRow]:
     reach = reach_of(against.changes)
     return [show_change(change, reach) for change in against.changes]
 
@@ -294,7 +281,7 @@ class DecisiveRow:
     """The primary metric or a guardrail as the page shows it. role: which of them it is."""
 
     role: str
-    finding: Finding
+    finding: stored_comparisons.Finding
     state: str
     tone: str
 
@@ -312,7 +299,7 @@ class ShownVerdict:
     rows: tuple[DecisiveRow, ...]
 
 
-def show_verdict(verdict: RunVerdict) -> ShownVerdict:
+def show_verdict(verdict: stored_comparisons.RunVerdict) -> ShownVerdict:
     tone, icon = VERDICT_TONES[verdict.kind]
     primary = verdict.decisive.primary
     word = gettext(verdict.word)
@@ -381,7 +368,7 @@ def _bar(change: MeasureChange, reach: float) -> Bar | None:
     return Bar(low, high, dot)
 
 
-def show_matrix(comparison: Comparison) -> list[MatrixRow]:
+def show_matrix(comparison: stored_comparisons.Comparison) -> list[MatrixRow]:
     """Measures by runs. The best of a row is marked only where that is more than noise."""
     reach = reach_of([change for item in comparison.others for change in item.changes])
     rows = []
@@ -417,7 +404,7 @@ def _best(means: Sequence[Mean], changes: Sequence[MeasureChange]) -> int | None
 
 
 def choose_questions(
-    against: RunDifference, *, shown: str, measure: str = "", category: str = ""
+    against: stored_comparisons.RunDifference, *, shown: str, measure: str = "", category: str = ""
 ) -> tuple[list[QuestionChange], dict[str, int]]:
     """The questions that a filter leaves, the worst first, and how many each filter would leave.
 
@@ -473,7 +460,7 @@ def compare(request: PageRequest) -> HttpResponse:
     if base is None or not others:
         return _choose(request, base, others)
     try:
-        comparison = compare_runs(base, others)
+        comparison = stored_comparisons.compare_runs(base, others)
     except ServiceError as error:
         return _choose(request, base, others, error)
     against = _chosen_against(comparison, request.GET.get("against", ""))
@@ -499,7 +486,7 @@ def question(request: PageRequest, position: int) -> HttpResponse:
     if base is None or not others:
         raise Http404("the address names no two runs; open a question from a comparison")
     try:
-        comparison = compare_runs(base, others)
+        comparison = stored_comparisons.compare_runs(base, others)
         against = _chosen_against(comparison, request.GET.get("against", ""))
         letter = LETTERS[1 + list(comparison.others).index(against)]
         seen = compare_question(base, against.run, position, f"A{letter}")
@@ -517,10 +504,12 @@ def question(request: PageRequest, position: int) -> HttpResponse:
     return render_page(request, "evaluation/comparison/question.html", context)
 
 
-def _context(query: QueryDict, comparison: Comparison, against: RunDifference) -> dict[str, Any]:
+def _context(
+    query: QueryDict, comparison: stored_comparisons.Comparison, against: stored_comparisons.RunDifference
+) -> dict[str, Any]:
     measure, category, show = query.get("measure", ""), query.get("category", ""), query.get("show", "")
     categories = sorted({item.category for item in against.questions})
-    lettered = letter_runs(comparison)
+    lettered = [LetteredRun(letter, run) for letter, run in zip(LETTERS, comparison.runs, strict=False)]
     return {
         "comparison": comparison,
         "runs": lettered,
@@ -534,7 +523,9 @@ def _context(query: QueryDict, comparison: Comparison, against: RunDifference) -
     }
 
 
-def _figures(query: QueryDict, comparison: Comparison, against: RunDifference) -> dict[str, Any]:
+def _figures(
+    query: QueryDict, comparison: stored_comparisons.Comparison, against: stored_comparisons.RunDifference
+) -> dict[str, Any]:
     return {
         "verdict": show_verdict(against.verdict),
         "usage": show_usage(against.usage),
@@ -547,7 +538,7 @@ def _figures(query: QueryDict, comparison: Comparison, against: RunDifference) -
     }
 
 
-def _chosen_against(comparison: Comparison, requested: str) -> RunDifference:
+def _chosen_against(comparison: stored_comparisons.Comparison, requested: str) -> stored_comparisons.RunDifference:
     return next((item for item in comparison.others if str(item.run.pk) == requested), comparison.others[0])
 
 
@@ -596,7 +587,7 @@ def _choose(
         "baseline": baseline,
         "others": [run.pk for run in others],
         "problem": error.message if error else _no_such_set(unknown, names) if unknown else "",
-        "most": OTHERS_MAX,
+        "most": stored_comparisons.OTHERS_MAX,
     }
     status = error.status if error else 404 if unknown else 200
     return render_page(request, "evaluation/comparison/choose.html", context, status=status)

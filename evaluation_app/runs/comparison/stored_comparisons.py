@@ -27,17 +27,9 @@ from pydantic import TypeAdapter
 
 from collections_app.errors import ServiceError, WrongValueError
 from evaluation_app.golden.sets import Criteria
+from evaluation_app.measures import statistics
 from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import Mean, mean
-from evaluation_app.measures.statistics import (
-    SAME,
-    Draws,
-    Interval,
-    bootstrap_mean,
-    holm,
-    judge_difference,
-    sign_flip_p,
-)
 from evaluation_app.models import EvaluationRun, RunComparison
 from evaluation_app.runs.comparison.changes import (
     HASH_SHOWN,
@@ -67,7 +59,7 @@ class Finding:
     measure: str
     title: str
     higher_is_better: bool
-    difference: Interval
+    difference: statistics.Interval
     p: float
     better: int
     worse: int
@@ -88,12 +80,12 @@ class Finding:
     @property
     def is_relevant(self) -> bool:
         """Whether the mean difference reaches what is allowed, either way; rounding does not count."""
-        return abs(self.gain) >= self.allowed - SAME
+        return abs(self.gain) >= self.allowed - statistics.SAME
 
     @property
     def has_dropped(self) -> bool:
         """Whether it fell by more than is allowed; rounding does not count."""
-        return -self.gain > self.allowed + SAME
+        return -self.gain > self.allowed + statistics.SAME
 
     @property
     def moved(self) -> int:
@@ -155,7 +147,7 @@ def _finding(
         title=change.title,
         higher_is_better=change.higher_is_better,
         difference=change.difference,
-        p=sign_flip_p(weighted),
+        p=statistics.sign_flip_p(weighted),
         better=change.better,
         worse=change.worse,
         same=change.same,
@@ -226,7 +218,7 @@ def _kind(primary: Finding | None, p: float | None, *, is_broken: bool, is_doubt
         return "not_better" if is_broken else "inconclusive" if is_doubtful else "better"
     if is_broken:
         return "worse"
-    is_settled = not primary.moved or primary.highest_gain < primary.allowed - SAME
+    is_settled = not primary.moved or primary.highest_gain < primary.allowed - statistics.SAME
     return "not_better" if is_settled or (primary.by_construction and primary.gain > 0) else "inconclusive"
 
 
@@ -305,7 +297,7 @@ def compare_pair(
     before: Mapping[int, RunItem],
     after: Mapping[int, RunItem],
     contents: tuple[str, str],
-    draws: Draws,
+    draws: statistics.Draws,
 ) -> PairFigures:
     """`other` against `base`, which asked the same questions; before and after: their items by position.
 
@@ -362,7 +354,7 @@ def _change(
     means: tuple[Mean, Mean],
     pairs: Sequence[tuple[float, float]],
     reason: str,
-    draws: Draws,
+    draws: statistics.Draws,
     relevant: float,
 ) -> MeasureChange:
     """means: of the two runs. pairs: (difference, weight) of each question that both scored."""
@@ -377,8 +369,8 @@ def _change(
             verdict="incomparable",
             reason=reason,
         )
-    values = [0.0 if abs(delta) <= SAME else delta for delta, _ in pairs]
-    difference = bootstrap_mean(values, weights=[weight for _, weight in pairs], draws=draws)
+    values = [0.0 if abs(delta) <= statistics.SAME else delta for delta, _ in pairs]
+    difference = statistics.bootstrap_mean(values, weights=[weight for _, weight in pairs], draws=draws)
     gains = [value if measure.higher_is_better else -value for value in values]
     better, worse = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
     return MeasureChange(
@@ -387,8 +379,8 @@ def _change(
         measure.higher_is_better,
         *means,
         difference=difference,
-        verdict=judge_difference(
-            difference, better + worse, higher_is_better=measure.higher_is_better, relevant=relevant - SAME
+        verdict=statistics.judge_difference(
+            difference, better + worse, higher_is_better=measure.higher_is_better, relevant=relevant - statistics.SAME
         ),
         better=better,
         worse=worse,
@@ -484,7 +476,7 @@ def differences(
     if keep:
         looks = dict(RunComparison.objects.filter(base=base).values_list("other", "p")) | looks
     known = {pk: p for pk, p in looks.items() if p is not None}
-    adjusted = dict(zip(known, holm(list(known.values())), strict=True))
+    adjusted = dict(zip(known, statistics.holm(list(known.values())), strict=True))
     return tuple(
         RunDifference(run, pair, judge(pair.decisive, adjusted.get(run.pk), len(looks), pair.usage))
         for run, pair in ((run, figures[run.pk]) for run in others)
@@ -519,7 +511,7 @@ def _figures(base: EvaluationRun, others: Sequence[EvaluationRun], *, keep: bool
     missing = [run for run in others if run.pk not in figures]
     if not missing:
         return figures
-    items, content, draws = read_items(base), read_contents(base), Draws()
+    items, content, draws = read_items(base), read_contents(base), statistics.Draws()
     fresh = []
     for run in missing:
         before, after = pair_items(base, items, read_items(run))

@@ -18,33 +18,9 @@ from evaluation_app.charts.score_charts import Distribution, Trend, TrendPoint, 
 from evaluation_app.golden.sets import listed_sets, set_named
 from evaluation_app.measures.catalogue import measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
+from evaluation_app.runs import summaries
 from evaluation_app.runs.requests import Serving, reweighted_run, serving_runs, servings
-from evaluation_app.runs.run_pages.run_page import (
-    card_measures,
-    comparison_address,
-    describe_results,
-    distribution_of,
-    mode_context,
-    read_cards,
-)
-from evaluation_app.runs.run_pages.runs_page import (
-    SINGLE_PURPOSES,
-    ItemRow,
-    columns_of,
-    compare_rows,
-    items_address,
-    read_rows,
-    run_rows,
-)
-from evaluation_app.runs.summaries import (
-    GROUPS,
-    Figure,
-    coverage_of,
-    make_figure,
-    means_of,
-    overview_names,
-    run_figures,
-)
+from evaluation_app.runs.run_pages import run_page, runs_page
 from evaluation_app.scoring.modes import Bands, bands_for
 from ragd.errors import InvalidInput
 
@@ -67,7 +43,7 @@ class SetRow:
     serving: Serving | None
     newest: EvaluationRun | None
     active: EvaluationRun | None
-    figures: tuple[Figure | None, ...]
+    figures: tuple[summaries.Figure | None, ...]
 
     @property
     def href(self) -> str:
@@ -84,7 +60,7 @@ class MeasurePanel:
 
     values: the means behind the trend, the newest last."""
 
-    figure: Figure
+    figure: summaries.Figure
     trend: Trend
     distribution: Distribution
     href: str
@@ -93,7 +69,7 @@ class MeasurePanel:
 
     @property
     def coverage(self) -> dict[str, int]:
-        return coverage_of([self.figure])
+        return summaries.coverage_of([self.figure])
 
 
 @needs(READ, EVALUATE, methods="GET")
@@ -125,8 +101,8 @@ def _chosen(rows: Sequence[SetRow], requested: str) -> SetRow | None:
 
 
 def _read_group(requested: str) -> str:
-    if requested and requested not in (FIRST_GROUP, *GROUPS):
-        known = ", ".join((FIRST_GROUP, *GROUPS))
+    if requested and requested not in (FIRST_GROUP, *summaries.GROUPS):
+        known = ", ".join((FIRST_GROUP, *summaries.GROUPS))
         raise InvalidInput(f"There is no group of metrics {requested!r}. Known: {known}.", field="group")
     return requested or FIRST_GROUP
 
@@ -155,10 +131,10 @@ def _by_set(runs: Any) -> Mapping[int, EvaluationRun]:
     return {run.golden_set_id: run for run in runs.distinct("golden_set_id")}
 
 
-def _set_figures(golden_set: GoldenSet, run: EvaluationRun | None) -> tuple[Figure | None, ...]:
+def _set_figures(golden_set: GoldenSet, run: EvaluationRun | None) -> tuple[summaries.Figure | None, ...]:
     if run is None:
         return (None,) * len(SET_MEASURES)
-    figures = {figure.name.partition("@")[0]: figure for figure in run_figures(run, bands_for(golden_set))}
+    figures = {figure.name.partition("@")[0]: figure for figure in summaries.run_figures(run, bands_for(golden_set))}
     return tuple(figures.get(name) for name in SET_MEASURES)
 
 
@@ -167,7 +143,7 @@ def _describe_set(row: SetRow, group: str) -> dict[str, Any]:
     of_set = golden_set.runs.order_by("-created_at", "-id").select_related("golden_set")
     serving = serving_runs([row.serving] if row.serving else []).filter(golden_set=golden_set)
     done = list(of_set.filter(pk__in=serving.values("pk"), state=EvaluationRun.State.SUCCEEDED)[:SHOWN_RUNS])
-    others = of_set.filter(purpose__in=SINGLE_PURPOSES).exclude(pk__in=serving.values("pk"))[:LAST_RUNS]
+    others = of_set.filter(purpose__in=runs_page.SINGLE_PURPOSES).exclude(pk__in=serving.values("pk"))[:LAST_RUNS]
     tables = [_runs_table(runs) for runs in (done[:LAST_RUNS], list(others))]
     context: dict[str, Any] = {
         "golden_set": golden_set,
@@ -184,8 +160,8 @@ def _describe_set(row: SetRow, group: str) -> dict[str, Any]:
 
 
 def _runs_table(runs: Sequence[EvaluationRun]) -> dict[str, Any]:
-    columns = columns_of(runs)
-    return {"rows": run_rows(runs, columns), "columns": [measure_of(name) for name in columns]}
+    columns = runs_page.columns_of(runs)
+    return {"rows": runs_page.run_rows(runs, columns), "columns": [measure_of(name) for name in columns]}
 
 
 def _describe_newest(
@@ -197,28 +173,30 @@ def _describe_newest(
 ) -> dict[str, Any]:
     bands = bands_for(golden_set)
     held_against = None if baseline is None or baseline.pk == newest.pk else baseline
-    figures = run_figures(newest, bands, held_against)
-    groups = [key for key in GROUPS if any(figure.measure.group == key for figure in figures)]
+    figures = summaries.run_figures(newest, bands, held_against)
+    groups = [key for key in summaries.GROUPS if any(figure.measure.group == key for figure in figures)]
     chosen = group if group in groups else FIRST_GROUP  # a run may lack a group that there is
     names = [figure.name for figure in figures if figure.measure.group == chosen]
     if chosen == FIRST_GROUP:
-        names = overview_names([figure.name for figure in figures], newest.answerer)
-    rows = compare_rows(read_rows(newest), held_against, newest)
+        names = summaries.overview_names([figure.name for figure in figures], newest.answerer)
+    rows = runs_page.compare_rows(runs_page.read_rows(newest), held_against, newest)
     named = {figure.name: figure for figure in figures}
     panels = [_panel(named[name], newest, rows, done, baseline, bands) for name in names]
     worst = sorted((row for row in rows if row.result.tone != "good"), key=lambda row: (*row.badness, row.position))
     return {
-        "sentence": describe_results(newest, rows, held_against),
+        "sentence": run_page.describe_results(newest, rows, held_against),
         "panels": panels,
         "group": chosen,
-        "groups": [(FIRST_GROUP, "Overview"), *((key, GROUPS[key]) for key in groups)],
+        "groups": [(FIRST_GROUP, "Overview"), *((key, summaries.GROUPS[key]) for key in groups)],
         "numbers": [panel.figure for panel in panels] if chosen == FIRST_GROUP else [],
         "has_bands": bool(bands),
-        "coverage": coverage_of(figures),
+        "coverage": summaries.coverage_of(figures),
         "held_against": held_against,
-        "compare_href": comparison_address(held_against, newest),
-        **mode_context(newest),
-        "cards": read_cards(newest, worst[:WORST_SHOWN], card_measures(newest, [figure.name for figure in figures])),
+        "compare_href": run_page.comparison_address(held_against, newest),
+        **run_page.mode_context(newest),
+        "cards": run_page.read_cards(
+            newest, worst[:WORST_SHOWN], run_page.card_measures(newest, [figure.name for figure in figures])
+        ),
         "worst_total": len(worst),
         "run": newest,
         "board_href": f"{reverse('evaluation:board')}?run={newest.pk}",
@@ -227,9 +205,9 @@ def _describe_newest(
 
 
 def _panel(
-    figure: Figure,
+    figure: summaries.Figure,
     newest: EvaluationRun,
-    rows: Sequence[ItemRow],
+    rows: Sequence[runs_page.ItemRow],
     done: Sequence[EvaluationRun],
     baseline: EvaluationRun | None,
     bands: Bands,
@@ -239,19 +217,19 @@ def _panel(
         _point(run, figure.name, bands, is_baseline=baseline is not None and run.pk == baseline.pk, by_hour=is_one_day)
         for run in reversed(done)
     ]
-    base = means_of(baseline.summary).get(figure.name, {}).get("value") if baseline is not None else None
+    base = summaries.means_of(baseline.summary).get(figure.name, {}).get("value") if baseline is not None else None
     return MeasurePanel(
         figure=figure,
         trend=draw_trend(figure.measure, points, baseline=base),
-        distribution=distribution_of(newest, figure, rows),
-        href=items_address(newest, measure=figure.name, sort=figure.name),
-        unscored_href=items_address(newest, measure=figure.name, score="unscored"),
+        distribution=run_page.distribution_of(newest, figure, rows),
+        href=runs_page.items_address(newest, measure=figure.name, sort=figure.name),
+        unscored_href=runs_page.items_address(newest, measure=figure.name, score="unscored"),
         values=tuple(point.value for point in points),
     )
 
 
 def _point(run: EvaluationRun, name: str, bands: Bands, *, is_baseline: bool, by_hour: bool) -> TrendPoint:
-    figure = make_figure(name, means_of(run.summary).get(name, {}), bands)
+    figure = summaries.make_figure(name, summaries.means_of(run.summary).get(name, {}), bands)
     return TrendPoint(
         title=f"{run}, {run.created_at.day} {run.created_at:%b %H:%M}",
         label=f"{run.created_at:%H:%M}" if by_hour else f"{run.created_at.day} {run.created_at:%b}",

@@ -38,22 +38,11 @@ from evaluation_app.failures.views import decide_card
 from evaluation_app.measures.catalogue import measure_of, order_of
 from evaluation_app.measures.scores import StoredScores
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
+from evaluation_app.runs import summaries
 from evaluation_app.runs.lifecycle import RunRequest, cancel_run, delete_run, resume_run, retry_failed, start_run
 from evaluation_app.runs.reports import BETTER, RESULTS, TONES, WORSE, Result, change_between, result_of
 from evaluation_app.runs.requests import clear_baseline, make_baseline
 from evaluation_app.runs.runner import has_failed
-from evaluation_app.runs.summaries import (
-    Figure,
-    Line,
-    Miss,
-    coverage_of,
-    first_names,
-    make_figure,
-    means_of,
-    question_misses,
-    run_figures,
-    summarize,
-)
 from evaluation_app.scoring.judge_selection import JUDGES, RunSettings
 from evaluation_app.scoring.modes import Bands, bands_for, failures, mode_title, stored_table, thresholds_for
 from ragd.identity import can_be_stored
@@ -72,7 +61,7 @@ class RunRow:
     """figures: the few measures of the run that a list has room for. coverage: scores of all its measures."""
 
     run: EvaluationRun
-    figures: tuple[Figure, ...]
+    figures: tuple[summaries.Figure, ...]
     coverage: dict[str, int]
     is_baseline: bool
 
@@ -143,7 +132,9 @@ def find_runs(text: str) -> QuerySet[EvaluationRun]:
 
 def columns_of(runs: Sequence[EvaluationRun]) -> list[str]:
     """The few measures that a table of these runs has room for."""
-    return first_names(list({name: None for run in runs for name in means_of(run.summary)}), SHOWN_FIGURES)
+    return summaries.first_names(
+        list({name: None for run in runs for name in summaries.means_of(run.summary)}), SHOWN_FIGURES
+    )
 
 
 def run_rows(runs: Sequence[EvaluationRun], names: Sequence[str]) -> list[RunRow]:
@@ -153,12 +144,14 @@ def run_rows(runs: Sequence[EvaluationRun], names: Sequence[str]) -> list[RunRow
     for run in runs:
         if run.golden_set_id not in bands:
             bands[run.golden_set_id] = bands_for(run.golden_set)
-        figures = {figure.name: figure for figure in run_figures(run, bands[run.golden_set_id])}
+        figures = {figure.name: figure for figure in summaries.run_figures(run, bands[run.golden_set_id])}
         rows.append(
             RunRow(
                 run=run,
-                figures=tuple(figures.get(name) or make_figure(name, {}, bands[run.golden_set_id]) for name in names),
-                coverage=coverage_of(list(figures.values())),
+                figures=tuple(
+                    figures.get(name) or summaries.make_figure(name, {}, bands[run.golden_set_id]) for name in names
+                ),
+                coverage=summaries.coverage_of(list(figures.values())),
                 is_baseline=_is_baseline(run, run.golden_set),
             )
         )
@@ -284,7 +277,7 @@ class ItemRow:
     outcome: str
     scores: StoredScores
     modes: tuple[str, ...]
-    misses: tuple[Miss, ...] | None
+    misses: tuple[summaries.Miss, ...] | None
     took_ms: float
     error: str
     thresholds: Mapping[str, float]
@@ -337,7 +330,7 @@ def row_of(item: EvaluationItem) -> ItemRow:
 
 def _row(values: Mapping[str, Any], thresholds: Mapping[str, float], bands: Bands) -> ItemRow:
     judged = _VerdictInput(values["outcome"], values["scores"], {"thresholds": values["golden__thresholds"]})
-    misses = question_misses(judged, thresholds)
+    misses = summaries.question_misses(judged, thresholds)
     scores = StoredScores(values["scores"])
     return ItemRow(
         position=values["position"],
@@ -382,13 +375,15 @@ def as_far_as_done(run: EvaluationRun, rows: Sequence[ItemRow]) -> EvaluationRun
     if run.is_active:
         lines = [_line(row) for row in rows]
         settings = RunSettings.from_dict(run.settings)
-        run.summary = summarize(lines, settings, thresholds=run.thresholds, intervals=False, answerer=run.answerer)
+        run.summary = summaries.summarize(
+            lines, settings, thresholds=run.thresholds, intervals=False, answerer=run.answerer
+        )
         run.done, run.failed = len(lines), sum(has_failed(line) for line in lines)
     return run
 
 
-def _line(row: ItemRow) -> Line:
-    return Line(
+def _line(row: ItemRow) -> summaries.Line:
+    return summaries.Line(
         scores=dict(row.scores.stored),
         category=row.category,
         weight=row.weight,

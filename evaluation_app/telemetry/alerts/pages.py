@@ -27,20 +27,7 @@ from collections_app.http.page_requests import (
 from collections_app.jobs.operations import retry_operation
 from collections_app.models import Collection
 from evaluation_app.models import Alert, AlertRule, Webhook
-from evaluation_app.telemetry.alerts.rules import (
-    KINDS,
-    NAME_MAX_CHARS,
-    Kind,
-    WebhookValues,
-    add_rule,
-    change_rule,
-    delete_rule,
-    delete_webhook,
-    deliveries,
-    rotate_key,
-    save_webhook,
-    send_test,
-)
+from evaluation_app.telemetry.alerts import rules
 
 DAY_MINUTES = 1440
 UNITS = {
@@ -78,7 +65,7 @@ class RuleForm(forms.Form):
     )
     is_enabled = forms.BooleanField(label=gettext_lazy("Enabled"), required=False)
 
-    def __init__(self, *args: Any, kind: Kind, row: AlertRule | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, kind: rules.Kind, row: AlertRule | None = None, **kwargs: Any) -> None:
         self.kind, self.scale = kind, 100 if kind.unit == "share" else 1
         base = row or AlertRule(kind=kind.name, threshold=kind.threshold, for_minutes=kind.for_minutes)
         initial = {
@@ -110,7 +97,9 @@ class RuleForm(forms.Form):
 
 class WebhookForm(forms.Form):
     name = forms.CharField(
-        label=gettext_lazy("Name"), max_length=NAME_MAX_CHARS, widget=forms.TextInput(attrs={"autocomplete": "off"})
+        label=gettext_lazy("Name"),
+        max_length=rules.NAME_MAX_CHARS,
+        widget=forms.TextInput(attrs={"autocomplete": "off"}),
     )
     url = forms.CharField(
         label=gettext_lazy("Send to"),
@@ -128,8 +117,8 @@ class WebhookForm(forms.Form):
         fields = {name: getattr(row, name) for name in ("name", "url", "is_enabled")} if row else None
         return cls(data, initial=fields)
 
-    def values(self) -> WebhookValues:
-        return WebhookValues(**self.cleaned_data)
+    def values(self) -> rules.WebhookValues:
+        return rules.WebhookValues(**self.cleaned_data)
 
 
 PER_PAGE = 50
@@ -144,7 +133,7 @@ def alerts(request: PageRequest) -> HttpResponse:
         "open_alerts": list(open_alerts),
         "rules": list(AlertRule.objects.order_by("collection_id", "id")),
         "labels": collection_labels(),
-        "addable": [kind for kind in KINDS.values() if kind.of_collection],
+        "addable": [kind for kind in rules.KINDS.values() if kind.of_collection],
         "webhooks": list(Webhook.objects.all()),
         "page": page_of(request, Alert.objects.resolved(), PER_PAGE),
     }
@@ -161,17 +150,17 @@ def collection_labels() -> dict[int, str]:
 @needs(ADMINISTER, everywhere=True, methods="GET POST")
 def new_rule(request: PageRequest, kind: str) -> HttpResponse:
     """For one collection."""
-    if kind not in KINDS or not KINDS[kind].of_collection:
+    if kind not in rules.KINDS or not rules.KINDS[kind].of_collection:
         raise Http404(f"no rule of one collection is named {kind}")
-    form = RuleForm(request.POST or None, kind=KINDS[kind])
+    form = RuleForm(request.POST or None, kind=rules.KINDS[kind])
 
     def save() -> HttpResponse:
         values = dict(form.cleaned_data)
-        add_rule(kind, values.pop("collection"), values, actor=request.user)
+        rules.add_rule(kind, values.pop("collection"), values, actor=request.user)
         return tell(request, gettext("Alert rule saved."), LIST)
 
     response, status = submit_form(request, form, save)
-    context = {"form": form, "kind": KINDS[kind]}
+    context = {"form": form, "kind": rules.KINDS[kind]}
     return response or render_page(request, "evaluation/alerts/rule.html", context, status=status)
 
 
@@ -181,24 +170,24 @@ def edit_rule(request: PageRequest, pk: int) -> HttpResponse:
     rule = _rule(pk)
     if request.POST.get("do") == "delete":
         with RefusalMessages(request):
-            delete_rule(rule, actor=request.user)
+            rules.delete_rule(rule, actor=request.user)
             messages.success(request, gettext("Alert rule deleted."))
         return redirect(LIST)
-    form = RuleForm(request.POST or None, kind=KINDS[rule.kind], row=rule)
+    form = RuleForm(request.POST or None, kind=rules.KINDS[rule.kind], row=rule)
 
     def save() -> HttpResponse:
-        change_rule(rule, form.cleaned_data, actor=request.user)
+        rules.change_rule(rule, form.cleaned_data, actor=request.user)
         return tell(request, gettext("Alert rule saved."), LIST)
 
     response, status = submit_form(request, form, save)
     label = collection_labels().get(rule.collection_id, "")
-    context = {"form": form, "kind": KINDS[rule.kind], "rule": rule, "label": label}
+    context = {"form": form, "kind": rules.KINDS[rule.kind], "rule": rule, "label": label}
     return response or render_page(request, "evaluation/alerts/rule.html", context, status=status)
 
 
 def _rule(pk: int) -> AlertRule:
     rule = find_or_404(AlertRule.objects.all(), pk=pk)
-    if rule.kind not in KINDS:
+    if rule.kind not in rules.KINDS:
         raise Http404("this version has no such rule")
     return rule
 
@@ -213,14 +202,14 @@ def edit_webhook(request: PageRequest, pk: int) -> HttpResponse:
             _send(request, row, action)
             return redirect(reverse("evaluation:alerts", query={"view": "webhook", "pk": row.pk}))
         if action == "key":
-            return _webhook_page(request, row, WebhookForm.of(None, row), key=rotate_key(row, actor=request.user))
+            return _webhook_page(request, row, WebhookForm.of(None, row), key=rules.rotate_key(row, actor=request.user))
         if action == "delete":
-            delete_webhook(row, actor=request.user)
+            rules.delete_webhook(row, actor=request.user)
             return tell(request, gettext("%(name)s deleted.") % {"name": row.name}, LIST)
     form = WebhookForm.of(request.POST or None, row) if row else WebhookForm(request.POST or None)
 
     def save() -> HttpResponse:
-        kept, key = save_webhook(form.values(), actor=request.user, row=row)
+        kept, key = rules.save_webhook(form.values(), actor=request.user, row=row)
         if row is None:
             return _webhook_page(request, kept, WebhookForm.of(None, kept), key=key)
         messages.success(request, gettext("%(name)s saved.") % {"name": kept.name})
@@ -235,7 +224,7 @@ def edit_webhook(request: PageRequest, pk: int) -> HttpResponse:
 def _webhook_page(
     request: PageRequest, row: Webhook, form: WebhookForm, *, key: str = "", status: int = 200
 ) -> HttpResponse:
-    context = {"form": form, "row": row, "key": key, "page": page_of(request, deliveries(row), PER_PAGE)}
+    context = {"form": form, "row": row, "key": key, "page": page_of(request, rules.deliveries(row), PER_PAGE)}
     response = render_page(request, "evaluation/alerts/webhook.html", context, status=status)
     if key:
         response.headers["Cache-Control"] = "no-store"
@@ -245,13 +234,13 @@ def _webhook_page(
 def _send(request: PageRequest, row: Webhook, action: str) -> None:
     if action == "again":
         pk = request.POST.get("delivery")
-        delivery = next((each for each in deliveries(row) if str(each.pk) == pk), None)
+        delivery = next((each for each in rules.deliveries(row) if str(each.pk) == pk), None)
         if delivery is None:
             raise Http404(f"no delivery of {row.name} is named {pk}")
         with RefusalMessages(request):
             retry_operation(delivery)
             messages.success(request, gettext("The message is sent again."))
-    elif (delivery := send_test(row, actor=request.user)).error:
+    elif (delivery := rules.send_test(row, actor=request.user)).error:
         text = gettext("%(name)s did not take the test: %(error)s")
         messages.error(request, text % {"name": row.name, "error": delivery.error})
     else:

@@ -19,29 +19,9 @@ from collections_app.domain.expressions import quote
 from collections_app.http.lists import Entry, Filter, ListKind, ListPage, bounds, list_page, period
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
 from evaluation_app.models import Span
-from evaluation_app.telemetry.explorer.span_links import (
-    PIPELINE_TYPE,
-    STAGE_WORDS,
-    SpanTexts,
-    draw_histograms,
-    read_briefly,
-    read_texts,
-    span_address,
-    span_href,
-)
+from evaluation_app.telemetry.explorer import span_links
+from evaluation_app.telemetry.search import search
 from evaluation_app.telemetry.search.language import OFFERED, PREFIX, WRITTEN, complete
-from evaluation_app.telemetry.search.search import (  # fmt: skip
-    ALL,
-    Facets,
-    SpanFilter,
-    SpanPage,
-    environment_counts,
-    facet_counts,
-    known_attributes,
-    parse_filter,
-    search_spans,
-    slowest_spans,
-)
 from evaluation_app.telemetry.traces.views import show_conversations
 from ragd import telemetry
 from ragd.errors import InvalidInput
@@ -78,8 +58,11 @@ RARE = {
     "run_id": gettext_lazy("Query run"), "type": gettext_lazy("Type"), "model": gettext_lazy("Model"),
     "api_key": gettext_lazy("API key"), "name": gettext_lazy("Name"), "where": gettext_lazy("Expression"),
 }  # fmt: skip
-ENVIRONMENT_CHOICES = (*((name, name.capitalize()) for name in telemetry.ENVIRONMENTS), (ALL, gettext_lazy("All")))
-ENTRY_TYPES = (PIPELINE_TYPE, telemetry.INGEST)
+ENVIRONMENT_CHOICES = (
+    *((name, name.capitalize()) for name in telemetry.ENVIRONMENTS),
+    (search.ALL, gettext_lazy("All")),
+)
+ENTRY_TYPES = (span_links.PIPELINE_TYPE, telemetry.INGEST)
 SPANS = ListKind("spans", "", gettext_lazy("Question, answer or error"), views="spans", words="text", is_live=False)
 TRACES = ListKind("traces", "", gettext_lazy("Question or error"), words="text", is_live=False)
 TOO_SLOW = "The search timed out. Narrow the time range, type or collection, or try again"
@@ -99,7 +82,7 @@ class Row:
     """share: of the longest duration on the page, 0 to 1. href: the span's page, which knows the filter."""
 
     span: Span
-    texts: SpanTexts
+    texts: span_links.SpanTexts
     href: str
     share: float
 
@@ -110,16 +93,16 @@ def show_spans(request: PageRequest) -> HttpResponse:
     says nothing, or a name that is unknown."""
     query = with_condition(request.GET)
     context: dict[str, Any] = {"slowest": query.get("sort") == "slowest", "level": "spans"}
-    found: tuple[SpanFilter, SpanPage] | None = None
-    facets, attributes, status = Facets({}, 0, True), sorted(WRITTEN), 200
+    found: tuple[search.SpanFilter, search.SpanPage] | None = None
+    facets, attributes, status = search.Facets({}, 0, True), sorted(WRITTEN), 200
     try:
-        with read_briefly():
-            span_filter = of_production(parse_filter(query, also=OWN_NAMES))
+        with span_links.read_briefly():
+            span_filter = of_production(search.parse_filter(query, also=OWN_NAMES))
             query = _spelled_out(span_filter, query)
-            slowest = SpanPage(slowest_spans(span_filter, PER_PAGE), None) if context["slowest"] else None
+            slowest = search.SpanPage(search.slowest_spans(span_filter, PER_PAGE), None) if context["slowest"] else None
             page = slowest or _page(span_filter, query)
-            found, facets, attributes = (span_filter, page), facet_counts(span_filter), known_attributes()
-            context |= {"histograms": draw_histograms(span_filter, partial(_address, query)), "spans": page}
+            found, facets, attributes = (span_filter, page), search.facet_counts(span_filter), search.known_attributes()
+            context |= {"histograms": span_links.draw_histograms(span_filter, partial(_address, query)), "spans": page}
             context["others"] = _other_environments(span_filter, query, page)
     except InvalidInput as error:
         context |= {"error": error.message}
@@ -135,7 +118,7 @@ def show_spans(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/activity.html", context, parts=parts, status=status)
 
 
-def span_filters(query: QueryDict, facets: Facets, attributes: Sequence[str]) -> list[Filter]:
+def span_filters(query: QueryDict, facets: search.Facets, attributes: Sequence[str]) -> list[Filter]:
     """The chips with counts: what is set first, also where nothing has it; then the most frequent."""
     mono = {"class": "input mono", "spellcheck": "false"}
     completed = mono | {
@@ -181,7 +164,10 @@ def _facet_choices(name: str, query: QueryDict, counted: Sequence[tuple[str, int
     known = [(value.lower() if name == "status" else value, count) for value, count in counted]
     alone = [(value, None) for value in values if value and value not in dict(known)]
     rows = sorted([*alone, *known], key=lambda row: row[0] not in values)
-    return [(value, str(STAGE_WORDS.get(value, value)) if name == "type" else value, count) for value, count in rows]
+    return [
+        (value, str(span_links.STAGE_WORDS.get(value, value)) if name == "type" else value, count)
+        for value, count in rows
+    ]
 
 
 @needs(READ, EVALUATE, methods="GET")
@@ -190,20 +176,27 @@ def completions(request: PageRequest) -> HttpResponse:
     return render(request, "components/options.html", {"completions": complete(request.GET.get("where", ""))})
 
 
-def span_rows(span_filter: SpanFilter, page: SpanPage, *, slowest: bool) -> list[Row]:
-    texts = read_texts(page.spans)
+def span_rows(span_filter: search.SpanFilter, page: search.SpanPage, *, slowest: bool) -> list[Row]:
+    texts = span_links.read_texts(page.spans)
     longest = max((span.duration_ms for span in page.spans), default=0.0) or 1.0
     return [
-        Row(span, texts.get(span.pk, SpanTexts()), _href(span, span_filter, slowest), span.duration_ms / longest)
+        Row(
+            span,
+            texts.get(span.pk, span_links.SpanTexts()),
+            _href(span, span_filter, slowest),
+            span.duration_ms / longest,
+        )
         for span in page.spans
     ]
 
 
-def _other_environments(span_filter: SpanFilter, query: QueryDict, page: SpanPage) -> list[tuple[str, int, str]]:
+def _other_environments(
+    span_filter: search.SpanFilter, query: QueryDict, page: search.SpanPage
+) -> list[tuple[str, int, str]]:
     """(label, spans, address) of the environments with spans that match, where the filter's own has none."""
-    if page.spans or query.get("cursor") or not span_filter.environments or ALL in span_filter.environments:
+    if page.spans or query.get("cursor") or not span_filter.environments or search.ALL in span_filter.environments:
         return []
-    counts = environment_counts(span_filter)
+    counts = search.environment_counts(span_filter)
     return [
         (str(label), counts[name], _address(query, environment=name))
         for name, label in ENVIRONMENT_CHOICES
@@ -211,16 +204,16 @@ def _other_environments(span_filter: SpanFilter, query: QueryDict, page: SpanPag
     ]
 
 
-def _href(span: Span, span_filter: SpanFilter, slowest: bool) -> str:
+def _href(span: Span, span_filter: search.SpanFilter, slowest: bool) -> str:
     """The list by duration has no next one: its spans lead to their neighbours in the trace."""
-    return span_href(span) if slowest else span_address(span, span_filter)
+    return span_links.span_href(span) if slowest else span_links.span_address(span, span_filter)
 
 
-def _page(span_filter: SpanFilter, query: QueryDict) -> SpanPage:
-    return search_spans(span_filter, query.get("cursor") or None, PER_PAGE)
+def _page(span_filter: search.SpanFilter, query: QueryDict) -> search.SpanPage:
+    return search.search_spans(span_filter, query.get("cursor") or None, PER_PAGE)
 
 
-def of_production(span_filter: SpanFilter) -> SpanFilter:
+def of_production(span_filter: search.SpanFilter) -> search.SpanFilter:
     """The filter of a page: of production, unless it names environments, a trace or a run."""
     states_one = span_filter.environments or span_filter.trace_id or span_filter.run_id
     return span_filter if states_one else replace(span_filter, environments=(telemetry.PRODUCTION,))
@@ -250,7 +243,7 @@ def _score_words(measure: str, below: str, above: str) -> str:
     return " and ".join(bounds) or (f"{name} is not none" if measure else "")
 
 
-def _spelled_out(span_filter: SpanFilter, params: QueryDict) -> QueryDict:
+def _spelled_out(span_filter: search.SpanFilter, params: QueryDict) -> QueryDict:
     """The parameters as the filter spells them, so that each value is found again in the lists."""
     query = QueryDict(mutable=True)
     for name, value in span_filter.as_params():
@@ -300,8 +293,8 @@ def show_traces(request: PageRequest) -> HttpResponse:
     context: dict[str, Any] = {}
     status = 200
     try:
-        with read_briefly():
-            requested = replace(of_production(parse_filter(provided, also=("show", "cursor"))), types=types)
+        with span_links.read_briefly():
+            requested = replace(of_production(search.parse_filter(provided, also=("show", "cursor"))), types=types)
             page = _page(requested, provided)
             listing = _with_rows(listing, trace_rows(page.spans), provided, page)
         context |= {"others": _other_environments(requested, provided, page)}
@@ -316,7 +309,7 @@ def show_traces(request: PageRequest) -> HttpResponse:
     return render_page(request, "evaluation/activity.html", context, parts=parts, status=status)
 
 
-def _with_rows(listing: ListPage, rows: Sequence[Any], query: QueryDict, page: SpanPage) -> ListPage:
+def _with_rows(listing: ListPage, rows: Sequence[Any], query: QueryDict, page: search.SpanPage) -> ListPage:
     older = _address(query, cursor=page.next_cursor) if page.next_cursor else ""
     newest = _address(query) if query.get("cursor") else ""
     return replace(listing, rows=rows, newer=newest, older=older)
@@ -324,7 +317,7 @@ def _with_rows(listing: ListPage, rows: Sequence[Any], query: QueryDict, page: S
 
 def environment_filter(query: QueryDict) -> Filter:
     """A trace or a run is of any environment."""
-    usual = ALL if query.get("trace_id") or query.get("run_id") else telemetry.PRODUCTION
+    usual = search.ALL if query.get("trace_id") or query.get("run_id") else telemetry.PRODUCTION
     choices = [("" if name == usual else name, label) for name, label in ENVIRONMENT_CHOICES]
     return Filter("environment", gettext("Environment"), choices, usual=usual)
 

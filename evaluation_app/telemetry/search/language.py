@@ -39,16 +39,7 @@ from django.db.models.lookups import (
 from collections_app.domain.expressions import SYMBOLS, Compiler, quote
 from evaluation_app.measures.catalogue import CUTS, HEADLINE, MEASURES, find
 from evaluation_app.models import EvaluationItem, RunScore
-from evaluation_app.telemetry.store.exporter import (
-    OI_KINDS,
-    OTEL_KINDS,
-    OWN_TYPES,
-    STATUS_CODES,
-    TABLE_TYPES,
-    WORD_CHARS,
-    span_type,
-    split_words,
-)
+from evaluation_app.telemetry.store import exporter
 from ragd import telemetry
 from ragd.conventions import TABLES
 from ragd.errors import InvalidInput
@@ -92,7 +83,7 @@ NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,15})?([eE][+-]?\d{1,2})?")
 LITERALS = ("true", "false", "null")
 COMPARISONS = {"gt": ">", "gte": ">=", "lt": "<", "lte": "<="}
 LONE = ("exists", "missing")
-RERANK_TYPE = span_type(telemetry.RERANK)
+RERANK_TYPE = exporter.span_type(telemetry.RERANK)
 TEXT_COLUMNS = {
     telemetry.OI_KIND: "oi_kind", telemetry.COLLECTION: "collection", telemetry.API_KEY: "api_key",
     telemetry.ENVIRONMENT: "environment",
@@ -131,7 +122,7 @@ def seen_types() -> tuple[str, ...]:
 
 def known_types() -> tuple[str, ...]:
     """Those of the span tables, ragd's own, and what else the newest spans are."""
-    return tuple(dict.fromkeys((*TABLE_TYPES, *OWN_TYPES, *seen_types())))
+    return tuple(dict.fromkeys((*exporter.TABLE_TYPES, *exporter.OWN_TYPES, *seen_types())))
 
 
 def check_attribute(name: str, *, field: str) -> None:
@@ -233,13 +224,13 @@ def _tsquery(text: str) -> str:
         parts = text.split()
     terms = []
     for part in parts:
-        words = [f"'{word}'" for word in split_words(part)]
+        words = [f"'{word}'" for word in exporter.split_words(part)]
         if words and part.endswith("*"):
             words[-1] += ":*"
         joined = " & ".join(words)
         if words:
             terms.append(f"!({joined})" if part.startswith("-") and len(part) > 1 else joined)
-    return " & ".join(terms) or f"'{'-' * WORD_CHARS}'"  # no span holds that word
+    return " & ".join(terms) or f"'{'-' * exporter.WORD_CHARS}'"  # no span holds that word
 
 
 def _some(path: str, test: str) -> str:
@@ -325,8 +316,8 @@ EQUALITY, TEXT_OPS = ("==", "!="), ("contains", "starts with")
 TESTS = ("in (", "not in (", "is none", "is not none")
 COMPARED = (*EQUALITY, ">", ">=", "<", "<=")
 CLOSED: dict[str, Callable[[], Sequence[str]]] = {
-    "oi_kind": lambda: (*OI_KINDS, *OTEL_KINDS),
-    "status_code": lambda: STATUS_CODES,
+    "oi_kind": lambda: (*exporter.OI_KINDS, *exporter.OTEL_KINDS),
+    "status_code": lambda: exporter.STATUS_CODES,
     "type": known_types,
     "environment": lambda: telemetry.ENVIRONMENTS,
 }
@@ -436,7 +427,7 @@ def compare(name: str, position: int, op: str, value: Literal) -> Q:
         if op not in ("contains", "eq") or not isinstance(value, str):
             raise wrong_filter("text takes contains and a text in quotes")
         return Q(words_match(value))
-    if field.column == "oi_kind" and str(value).upper() in OTEL_KINDS:
+    if field.column == "oi_kind" and str(value).upper() in exporter.OTEL_KINDS:
         field = Column("kind", write=str.upper)
     if op in ("exists", "missing"):
         return Q(*_is_there(field)) if op == "exists" else _not(Q(*_is_there(field)))

@@ -32,13 +32,7 @@ from collections_app.models import Collection, IngestJob
 from evaluation_app.models import Review, ReviewTask, Span
 from evaluation_app.runs.comparison.pages import SHOWN_RANKS, RankRow, join_rankings
 from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE, nearby_matches, span_href
-from evaluation_app.telemetry.store.span_store import (
-    flush_pending,
-    run_validity,
-    runs_of_trace,
-    trace_validity,
-    traces_asked_by,
-)
+from evaluation_app.telemetry.store import span_store
 from evaluation_app.telemetry.traces.span_page import describe_span_page, span_documents
 from evaluation_app.telemetry.traces.waterfall import (
     CHUNKS_COUNT,
@@ -160,8 +154,8 @@ def trace(request: PageRequest, trace_id: str) -> HttpResponse:
     waterfall = run_waterfall(named, **requested) if named else trace_waterfall(trace_id, **requested)
     if not waterfall.span_count:
         raise Http404(f"no span of the trace {trace_id} is stored")
-    of_trace = Q(trace_id=trace_id) | Q(pk__in=runs_of_trace(trace_id))
-    asked = traces_asked_by(trace_id)
+    of_trace = Q(trace_id=trace_id) | Q(pk__in=span_store.runs_of_trace(trace_id))
+    asked = span_store.traces_asked_by(trace_id)
     context = {
         "trace_id": trace_id,
         "named": named,
@@ -186,7 +180,7 @@ def _run_in(trace_id: str, requested: str) -> QueryRun | None:
 
 def describe_run_trace(request: PageRequest, run: QueryRun) -> dict[str, Any]:
     """The spans of a run. span=: the one that stands open beside them."""
-    flush_pending(run)
+    span_store.flush_pending(run)
     requested = _filter(request)
     context = _waterfall_context(run_waterfall(run, **requested), requested)
     return context if is_part(request, PARTS) else context | {"view": "trace"} | _chosen_span(request, Q(run_id=run.pk))
@@ -241,15 +235,15 @@ def documents(request: PageRequest, trace_id: str, span_id: str) -> HttpResponse
 
 def show_run_validity(request: PageRequest, run: QueryRun) -> HttpResponse:
     """Whether the run's spans are what the conventions ask for: a badge that opens to what is not."""
-    flush_pending(run)
-    context = {"run": run, "trace_id": run.trace_id} | _describe_reports(run_validity(run))
+    span_store.flush_pending(run)
+    context = {"run": run, "trace_id": run.trace_id} | _describe_reports(span_store.run_validity(run))
     return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
 
 
 def _show_validity(request: PageRequest, trace_id: str) -> HttpResponse:
     if not Span.objects.of_trace(trace_id).exists():
         raise Http404(f"no span of the trace {trace_id} is stored")
-    context = {"trace_id": trace_id} | _describe_reports(trace_validity(trace_id))
+    context = {"trace_id": trace_id} | _describe_reports(span_store.trace_validity(trace_id))
     return render_page(request, "evaluation/validity.html", context, parts=VALIDITY_PARTS)
 
 
@@ -426,7 +420,7 @@ class RunSide:
 def compare_query_runs(request: PageRequest, run_id: uuid.UUID, other_id: uuid.UUID) -> HttpResponse:
     """The first run of the address is B, what it is compared with is A. show=all: SQL and HTTP too."""
     after, before = (get_object_or_404(QueryRun.objects.select_related("user"), pk=pk) for pk in (run_id, other_id))
-    flush_pending(after)
+    span_store.flush_pending(after)
     shown = "" if request.GET.get("show") == "all" else "stages"
     waterfalls = [run_waterfall(run, shown=shown) for run in (before, after)]
     axis_ms = max(waterfall.total_ms for waterfall in waterfalls)

@@ -12,23 +12,12 @@ from ragd.readers.assembly import Assembly
 from ragd.readers.office.embedded import attach_object
 from ragd.readers.office.ooxml import leaf_texts
 from ragd.readers.office.wordstyles import number, show_number
-from ragd.readers.text.markup import (
-    LEVEL,
-    LOWER,
-    RAISE,
-    cell,
-    heading,
-    join_blocks,
-    list_item,
-    squeeze,
-    words,
-    write_scripts,
-)
+from ragd.readers.text import markup
 from ragd.readers.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
 from ragd.readers.text.xmlstream import Attributes, elements, stream_xml
 from ragd.readers.types import ParseError, Source
 
-SKIPPED = words(
+SKIPPED = markup.words(
     "tracked-changes forms automatic-styles font-face-decls scripts settings meta binary-data styles"
     " event-listeners ruby-text"
 )
@@ -93,7 +82,7 @@ def _add_content(data: bytes, assembly: Assembly, *, labelled: bool = True) -> N
     content = Content(lists=read_list_styles(data), scripts=read_script_styles(data))
     stream_xml(data, content.start, content.end, content.text, doctype_allowed=True)
     for slide, blocks in content.sections():
-        assembly.add(join_blocks(blocks), f"slide {slide}" if slide and labelled else "")
+        assembly.add(markup.join_blocks(blocks), f"slide {slide}" if slide and labelled else "")
     assembly.entitle(content.first_heading)
     if content.has_hidden:
         assembly.warn("The document has hidden sections, which are read.")
@@ -105,7 +94,7 @@ def _add_headers(package: Package, assembly: Assembly) -> None:
         return
     content = Content(only=MASTER_PARTS)
     stream_xml(package.read("styles.xml"), content.start, content.end, content.text, doctype_allowed=True)
-    texts = [squeeze(block) for _, blocks in content.sections() for block in blocks]
+    texts = [markup.squeeze(block) for _, blocks in content.sections() for block in blocks]
     for text in dict.fromkeys(texts):
         if re.search(r"\w{2}", text):
             assembly.add(f"Header or footer: {text}")
@@ -133,7 +122,7 @@ def read_script_styles(data: bytes) -> dict[str, str]:
         if name == "style":
             style = attributes.get("name", "")
         elif (position := attributes.get("text-position", "0").split(" ")[0]) not in ("0", "0%"):
-            result[style] = LOWER if position.startswith(("-", "sub")) else RAISE
+            result[style] = markup.LOWER if position.startswith(("-", "sub")) else markup.RAISE
     return result
 
 
@@ -243,7 +232,7 @@ class Content:
         if name in ("p", "h"):
             self._end_paragraph(name)
         elif name == "span":
-            self._append(LEVEL if self._spans.pop() else "")
+            self._append(markup.LEVEL if self._spans.pop() else "")
         elif name == "list":
             self._lists.pop()
         elif name == "table":
@@ -281,7 +270,7 @@ class Content:
         flow = self._flows[-1]
         if not flow.paragraphs:
             return
-        text = write_scripts("".join(flow.paragraphs.pop())).strip("\n").rstrip()
+        text = markup.write_scripts("".join(flow.paragraphs.pop())).strip("\n").rstrip()
         if text.strip():
             flow.blocks.append(self._block(name, text, flow.kind))
         if not flow.paragraphs:
@@ -290,12 +279,12 @@ class Content:
 
     def _block(self, name: str, text: str, kind: str) -> str:
         if name == "h" and self._outline and kind != "cell":
-            self.first_heading = self.first_heading or squeeze(text)
-            return heading(text, self._outline)
+            self.first_heading = self.first_heading or markup.squeeze(text)
+            return markup.heading(text, self._outline)
         if self._lists and kind not in ("cell", "note"):
             is_first, self._item_is_new = self._item_is_new, False
             level = min(LEVEL_LIMIT, len(self._lists) - 1)
-            return list_item(text, level, self._marker()) if is_first else "  " * (level + 1) + text.strip()
+            return markup.list_item(text, level, self._marker()) if is_first else "  " * (level + 1) + text.strip()
         return text
 
     def _marker(self) -> str:
@@ -308,7 +297,7 @@ class Content:
         outer = self._flows[-1]
         if outer.tables and outer.tables[-1] and outer.tables[-1][-1].cells:
             cells = outer.tables[-1][-1].cells
-            cells[-1].text = cell(" ".join([*flow.blocks, *flow.after]))
+            cells[-1].text = markup.cell(" ".join([*flow.blocks, *flow.after]))
             cells += [replace(cells[-1]) for _ in range(flow.repeated - 1)]
 
     def _end_table(self) -> None:
@@ -323,7 +312,7 @@ class Content:
         flow = self._flows.pop()
         outer = self._flows[-1]
         blocks = [*flow.blocks, *flow.after]
-        text = squeeze(" ".join(blocks))
+        text = markup.squeeze(" ".join(blocks))
         if not text:
             return
         if name == "note":

@@ -8,16 +8,8 @@ from xml.etree import ElementTree
 from ragd.readers import signatures as types
 from ragd.readers.archives import Package
 from ragd.readers.assembly import Assembly, read_into
+from ragd.readers.office import ooxml
 from ragd.readers.office.embedded import attach_embedded
-from ragd.readers.office.ooxml import (
-    Parts,
-    chart_blocks,
-    leaf_texts,
-    main_part,
-    read_core_properties,
-    related,
-    relationships,
-)
 from ragd.readers.office.wordbody import Body, Comment
 from ragd.readers.office.wordstyles import Numbering, Styles, read_numbering, read_styles
 from ragd.readers.text.markup import flatten, join_blocks, squeeze
@@ -36,13 +28,13 @@ def read(source: Source, assembly: Assembly) -> None:
     if source.media_type == types.WORDML:
         _read_wordml(source, assembly)
         return
-    package: Parts = (
+    package: ooxml.Parts = (
         FlatPackage(source.data)
         if source.media_type == types.FLAT_OPC
         else Package(source.data, source.limits, source.media_type)
     )
-    part = main_part(package, MAIN)
-    read_core_properties(package, assembly)
+    part = ooxml.main_part(package, MAIN)
+    ooxml.read_core_properties(package, assembly)
     body = _body(package, part)
     stream_xml(package.read(part), body.start, body.end, body.text)
     assembly.add(join_blocks(body.finish()))
@@ -79,18 +71,18 @@ class FlatPackage:
         return self._parts[name]
 
 
-def _body(package: Parts, part: str) -> Body:
+def _body(package: ooxml.Parts, part: str) -> Body:
     styles, numbering = Styles(), Numbering()
-    for name in related(package, part, "styles"):
+    for name in ooxml.related(package, part, "styles"):
         styles = read_styles(package.read(name))
-    for name in related(package, part, "numbering"):
+    for name in ooxml.related(package, part, "numbering"):
         numbering = read_numbering(package.read(name))
     return Body(styles, numbering)
 
 
 def _read_wordml(source: Source, assembly: Assembly) -> None:
     styles = read_styles(source.data)
-    values = leaf_texts(source.data)
+    values = ooxml.leaf_texts(source.data)
     assembly.entitle_by_property(values.get("Title"))
     assembly.describe(author=values.get("Author"), created_at=values.get("Created"))
     body = Body(styles, read_numbering(source.data), root="body")
@@ -99,11 +91,11 @@ def _read_wordml(source: Source, assembly: Assembly) -> None:
     assembly.entitle(body.first_title)
 
 
-def _add_alternative_chunks(package: Parts, part: str, body: Body, source: Source, assembly: Assembly) -> None:
+def _add_alternative_chunks(package: ooxml.Parts, part: str, body: Body, source: Source, assembly: Assembly) -> None:
     """Whole documents of other formats that Word shows in place: HTML, RTF, MHT, DOCX."""
     if source.depth >= ALT_CHUNK_DEPTH:
         return
-    relations = relationships(package, part)
+    relations = ooxml.relationships(package, part)
     for number in body.alternative_chunks:
         relation = relations.get(number)
         if relation is None or relation.external or relation.target not in package:
@@ -115,12 +107,12 @@ def _add_alternative_chunks(package: Parts, part: str, body: Body, source: Sourc
             assembly.leave_out(f"An embedded part ({relation.target}) was left out: {error.message}")
 
 
-def _add_drawn(package: Parts, part: str, assembly: Assembly) -> None:
+def _add_drawn(package: ooxml.Parts, part: str, assembly: Assembly) -> None:
     """The words of diagrams and charts, which live in parts of their own."""
-    for name in related(package, part, "diagramData"):
+    for name in ooxml.related(package, part, "diagramData"):
         assembly.add("\n".join(drawn_lines(package.read(name))))
-    for name in related(package, part, "chart"):
-        assembly.add("\n\n".join(chart_blocks(package.read(name))))
+    for name in ooxml.related(package, part, "chart"):
+        assembly.add("\n\n".join(ooxml.chart_blocks(package.read(name))))
 
 
 def drawn_lines(data: bytes) -> list[str]:
@@ -143,9 +135,9 @@ def drawn_lines(data: bytes) -> list[str]:
     return list(dict.fromkeys(line for line in [*lines, *labels] if line))
 
 
-def _add_notes(package: Parts, part: str, body: Body, assembly: Assembly) -> None:
+def _add_notes(package: ooxml.Parts, part: str, body: Body, assembly: Assembly) -> None:
     for kind, container in (("footnotes", "footnote"), ("endnotes", "endnote"), ("comments", "comment")):
-        for name in related(package, part, kind):
+        for name in ooxml.related(package, part, kind):
             notes = Body(body.styles, body.numbering, collect=container)
             notes.note_numbers = body.note_numbers
             stream_xml(package.read(name), notes.start, notes.end, notes.text)
@@ -162,11 +154,11 @@ def _note_line(note: Comment, container: str) -> str:
     return f"{note.mark}: {text}"
 
 
-def _add_headers(package: Parts, part: str, assembly: Assembly) -> None:
+def _add_headers(package: ooxml.Parts, part: str, assembly: Assembly) -> None:
     """Each different header and footer once, at the end, so that it does not break up the text."""
     texts: set[str] = set()
     for kind, word in (("header", "Header"), ("footer", "Footer")):
-        for name in related(package, part, kind):
+        for name in ooxml.related(package, part, kind):
             block = Body(Styles(), Numbering())
             stream_xml(package.read(name), block.start, block.end, block.text)
             text = flatten(join_blocks(block.finish()))

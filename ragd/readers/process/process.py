@@ -497,7 +497,11 @@ def _members_once(data: bytes, limits: ParseLimits, keep_bytes: bool, *, fresh: 
                 yield _member(head, b"".join(receive_pieces(connection, head["sizes"][0])))
     except (ParseError, DisconnectedError) as error:
         if time.monotonic() - started >= wall_s:
-            raise _timeout(limits) from error
+            raise ParseError(
+                "timeout",
+                f"Unpacking the archive and taking in its files took longer than {limits.archive_timeout_s:g} s and was"
+                " stopped. Split the archive.",
+            ) from error
         raise
 
 
@@ -509,12 +513,4 @@ def _member(head: dict[str, Any], data: bytes) -> Member:
         size_bytes=head["size_bytes"],
         sha256=head["sha256"],
         media_type=head["media_type"],
-    )
-
-
-def _timeout(limits: ParseLimits) -> ParseError:
-    return ParseError(
-        "timeout",
-        f"Unpacking the archive and taking in its files took longer than {limits.archive_timeout_s:g} s and was"
-        " stopped. Split the archive.",
     )
