@@ -76,7 +76,7 @@ PARTS = {
     "chunking": Part(
         whole("ragd/text/blocks.py", "ragd/text/chunking.py", "ragd/text/splitter.py"), tests("library", "chunking")
     ),
-    "sentences": Part(whole("ragd/text/sentences.py"), tests("library", "sentences")),
+    "sentences": Part(whole("ragd/text/sentences.py"), tests("library", "windows")),
     "windows": Part(whole("ragd/text/windows.py"), tests("library", "windows", "chunking")),
     "fusion": Part(whole("ragd/search/fusion.py"), tests("library", "fusion")),
     "compression": Part(whole("ragd/search/compression.py"), tests("library", "compression")),
@@ -90,11 +90,9 @@ PARTS = {
     ),
     "measures": Part(
         whole(*(f"evaluation_app/measures/{name}.py" for name in ("ranking", "scores", "statistics"))),
-        tests(
-            "evaluation", "measures", "trace", "verdicts", "comparing", "anchored", "annotation_json", "run_summaries"
-        ),
+        tests("evaluation", "measures", "verdicts", "comparing", "anchored", "annotation_json", "run_summaries"),
     ),
-    "catalogue": Part(whole("evaluation_app/measures/catalogue.py"), tests("evaluation", "catalogue")),
+    "catalogue": Part(whole("evaluation_app/measures/catalogue.py"), tests("evaluation", "modes")),
     "citations": Part(
         whole("retrieval_app/answers/citations.py"),
         tests("retrieval", "citations", "live_citations", "support") + tests("library", "structure"),

@@ -1,34 +1,40 @@
-"""A deleted collection: found nowhere, restored as it was by who could delete it, and erased in the end."""
+"""A deleted collection: found nowhere, restored as it was by who could delete it, and erased in the end.
+Who may write in a collection changes no document that an access list keeps from them, also by naming it.
+Services refuse a change that row-level security would make nothing of."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from html import escape
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import timezone
 
-from collections_app.access.context import using_access
+from collections_app.access.context import Forbidden, using_access
 from collections_app.access.services import access_of_user
-from collections_app.collections.deletion import (
-    count_rows,
-    delete_collection,
-    purge_deleted,
-    restore_collection,
-    trash_collection,
-)
-from collections_app.collections.services import create_collection, get_collection
-from collections_app.documents.services import ingest_text
+from collections_app.chunks.edits import edit_chunk, set_chunk_enabled
+from collections_app.collections import deletion
+from collections_app.collections.deletion import delete_collection
+from collections_app.collections.services import create_collection, get_collection, update_collection
+from collections_app.documents.edits import edit_document, roll_back
+from collections_app.documents.files import store_upload
+from collections_app.documents.services import change_state, delete_documents, ingest_text, reindex_documents
 from collections_app.errors import ServiceError
-from collections_app.models import Collection, Operation, Source
+from collections_app.jobs.recovery import cancel_job, cancel_jobs, retry_job, retry_jobs
+from collections_app.models import Collection, Document, Operation, Source, Upload
 from collections_app.sources.sync import start_syncs
-from evaluation_app.golden.sets import create_set
+from evaluation_app.golden.edits import delete_questions
+from evaluation_app.golden.sets import create_set, delete_set, update_set
 from evaluation_app.models import BoardCard, EvaluationRun, GoldenQuestion, GoldenSet, PromotionGate
-from evaluation_app.runs.lifecycle import count_due
+from evaluation_app.runs.lifecycle import count_due, delete_run
+from evaluation_app.runs.requests import make_baseline
 from ragd.errors import UnknownCollection
 from ragd_site.operations.erasure.documents import erase_person
+from retrieval_app.plans.services import delete_plan
 from tests.access.house import House
 from tests.access.test_pages import addresses_of, body_of
 from tests.web.pages import has, tones
@@ -56,7 +62,7 @@ def state_of(house: House) -> Any:
     rows = [row for model in models for row in model._default_manager.order_by("pk").values()]
     links = list(EvaluationRun.objects.order_by("pk").values_list("pk", "golden_set", "items__question"))
     kept = [{name: value for name, value in row.items() if name != "updated_at"} for row in rows]
-    return count_rows(pk), kept, links
+    return deletion.count_rows(pk), kept, links
 
 
 @pytest.fixture
@@ -119,7 +125,7 @@ def test_a_name_that_is_taken_meanwhile_is_given_back_first(attached: House) -> 
     client = house.client("root")
     refused = client.post(address_of(house), follow=True)
     assert tones(refused) == ["bad"] and get_collection("nature").pk == newer.pk
-    delete_collection(newer)
+    deletion.delete_collection(newer)
     assert client.post(address_of(house))["Location"] == "/collections/nature/"
     assert state_of(house) == before
 
@@ -128,7 +134,7 @@ def test_what_pointed_at_it_may_be_gone(attached: House) -> None:
     house = attached
     delete(house)
     EvaluationRun.objects.filter(collection_name="nature").delete()
-    restore_collection(house.own.collection)
+    deletion.restore_collection(house.own.collection)
     assert GoldenSet.objects.get(pk=house.own.golden_set.pk).baseline is None
 
 
@@ -138,40 +144,142 @@ def test_it_is_erased_when_its_time_is_over_or_at_once(attached: House, way: str
     pk = house.own.collection.pk
     delete(house)
     now = timezone.now()
-    assert purge_deleted(now + timedelta(days=29)) == 0
+    assert deletion.purge_deleted(now + timedelta(days=29)) == 0
     if way == "for good":
         answer = house.client("administrator").post(address_of(house), {"do": "purge"}, follow=True)
         assert tones(answer) == ["good"]
         assert Operation.objects.get(kind="deletion").report["before"]["documents"] == 3
     else:
         assert [count_due({"trash_days": days})["trash_days"] for days in (0, 30)] == [1, 0]
-        assert purge_deleted(now + timedelta(days=31)) == 1
-    assert not Collection.objects.filter(pk=pk).exists() and not any(count_rows(pk).values())
+        assert deletion.purge_deleted(now + timedelta(days=31)) == 1
+    assert not Collection.objects.filter(pk=pk).exists() and not any(deletion.count_rows(pk).values())
     with pytest.raises(UnknownCollection):
-        restore_collection(house.own.collection)
+        deletion.restore_collection(house.own.collection)
 
 
 def test_without_a_period_and_of_own_files_it_is_deleted_for_good(house: House, settings: Any) -> None:
     own = create_collection(name="my-files-7-abc")
-    assert not trash_collection(own)
+    assert not deletion.trash_collection(own)
     settings.RAGD_TRASH_DAYS = 0
-    assert not trash_collection(house.own.collection) and get_collection("nature").pk == house.own.collection.pk
+    assert (
+        not deletion.trash_collection(house.own.collection) and get_collection("nature").pk == house.own.collection.pk
+    )
 
 
 def test_nobody_writes_into_it_and_a_second_deletion_is_refused(house: House) -> None:
     collection = house.own.collection
-    assert trash_collection(collection)
+    assert deletion.trash_collection(collection)
     with pytest.raises((UnknownCollection, ServiceError)):
         ingest_text(collection, "late.md", "Too late.")
     with pytest.raises(UnknownCollection):
-        trash_collection(collection)
+        deletion.trash_collection(collection)
     with using_access(access_of_user(house.people["administrator"])), pytest.raises(Exception, match="administer"):
-        restore_collection(collection)
+        deletion.restore_collection(collection)
 
 
 def test_an_erased_person_is_named_nowhere_in_the_trash(attached: House) -> None:
     delete(attached)
     PromotionGate.objects.all().delete()
     erase_person(attached.people["viewer"])
-    restore_collection(attached.own.collection)
+    deletion.restore_collection(attached.own.collection)
     assert PromotionGate.objects.get().updated_by not in ("", "viewer")
+
+
+def changes(house: House) -> dict[str, list[Callable[[], Any]]]:
+    """By the permission that they need."""
+    own, place = house.own.collection, house.own
+    doc_id = f"{place.word}.md"
+    return {
+        "write": [
+            lambda: update_collection(own, changes={"description": "x"}),
+            lambda: delete_documents(own, [doc_id]),
+            lambda: change_state(own, [doc_id], "disabled"),
+            lambda: reindex_documents(own, [doc_id]),
+            lambda: change_state(own, [doc_id], "archived"),
+            lambda: edit_document(own, doc_id, {"title": "x"}),
+            lambda: roll_back(own, doc_id, 1),
+            lambda: edit_chunk(own, doc_id, 0, "x"),
+            lambda: set_chunk_enabled(own, doc_id, 0, enabled=False),
+            lambda: cancel_job(place.job),
+            lambda: retry_job(place.job),
+            lambda: retry_jobs(own),
+            lambda: cancel_jobs(own),
+            lambda: delete_plan(own, "x"),
+        ],
+        "evaluate": [
+            lambda: update_set(place.golden_set, description="x"),
+            lambda: delete_questions(place.golden_set, [place.question.pk]),
+            lambda: delete_set(place.golden_set),
+            lambda: make_baseline(place.runs[0]),
+            lambda: delete_run(place.runs[0], None),
+        ],
+        "administer": [lambda: update_collection(own, changes={"open_role": "viewer"}), lambda: delete_collection(own)],
+    }
+
+
+LACKS = {
+    "viewer": ("write", "evaluate", "administer"),
+    "asker": ("write", "evaluate", "administer"),
+    "curator": ("evaluate", "administer"),
+    "evaluator": ("write", "administer"),
+}
+
+
+def test_a_refused_change_is_never_silently_nothing(house: House) -> None:
+    for name, lacking in LACKS.items():
+        with using_access(access_of_user(house.people[name])):
+            for permission in lacking:
+                for number, change in enumerate(changes(house)[permission]):
+                    with pytest.raises(Forbidden):
+                        change()
+                        pytest.fail(f"{name} {permission} {number}")
+
+
+def test_a_curator_cannot_change_a_hidden_document_by_its_name(house: House) -> None:
+    client, base = house.client("curator"), "/collections/nature/"
+    before = Document.objects.values().get(doc_id="secret.md")
+    answers = [
+        client.post(f"{base}upload/?view=text", {"doc_id": "secret.md", "content": "overwritten"}),
+        client.post(f"{base}upload/", {"uploads": [SimpleUploadedFile("secret.md", b"overwritten")]}),
+        client.post(f"{base}documents/secret.md/?view=edit", {"title": "x", "expected_revision": "1"}),
+        client.post(f"{base}chunks/0/secret.md/?view=change", {"action": "edit", "content": "x", "revision": "1"}),
+        client.post(f"{base}documents/secret.md/?view=rollback&number=1"),
+        *(
+            client.post(f"{base}?view=change", {"action": action, "confirmed": "on", "doc_id": "secret.md"})
+            for action in ("delete", "archive", "disable", "reindex")
+        ),
+    ]
+    assert all(answer.status_code < 500 for answer in answers), [answer.status_code for answer in answers]
+    assert all(house.hidden not in answer.content.decode() for answer in answers)
+    assert Document.objects.values().get(doc_id="secret.md") == before
+    assert not Upload.objects.filter(doc_id="secret.md").exists()
+
+
+def test_the_original_of_a_hidden_document_is_there_for_its_readers_alone(house: House) -> None:
+    collection = house.own.collection
+    words = f"{house.hidden} in the file".encode()
+    for doc_id in ("secret.md", f"{house.own.word}.md"):
+        upload = store_upload(collection, doc_id, doc_id, words)
+        Document.objects.filter(collection=collection, doc_id=doc_id).update(source_hash=upload.sha256)
+    for name, status in {"administrator": 200, "curator": 404, "viewer": 404, "nobody": 404}.items():
+        answer = house.client(name).get("/collections/nature/original/secret.md/")
+        assert answer.status_code == status, name
+        if status != 200:
+            assert house.hidden not in answer.content.decode()
+    assert (
+        house.hidden in b"".join(house.client("administrator").get("/collections/nature/original/secret.md/")).decode()
+    )
+    assert house.client("viewer").get(f"/collections/nature/original/{house.own.word}.md/").status_code == 200
+    replaced = house.client("curator").post(
+        "/collections/nature/documents/secret.md/?view=new-version",
+        {"file": SimpleUploadedFile("x.md", b"overwritten")},
+    )
+    assert replaced.status_code == 404
+
+
+def test_the_administrator_of_a_collection_deletes_it(house: House) -> None:
+    client = house.client("administrator")
+    answer = client.post("/collections/nature/settings/?view=delete", {"typed_name": "nature"}, follow=True)
+    assert answer.redirect_chain == [("/collections/", 302)] and answer.status_code == 200
+    assert not Collection.objects.live().filter(pk=house.own.collection.pk).exists()
+    assert Document.objects.filter(collection_id=house.foreign.collection.pk).count() == 2

@@ -21,7 +21,7 @@ from collections_app.documents.services import ingest_text
 from collections_app.models import Collection
 from ragd_site.api import OpenApiDocument
 from retrieval_app.models import QueryRun
-from tests.api.test_key_scopes import TAKES_FILES, document, operations, send
+from tests.api.test_keys import TAKES_FILES, document, operations, send
 
 __all__ = ["document"]
 

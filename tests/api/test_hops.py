@@ -10,7 +10,7 @@ from django.utils import timezone
 from collections_app.documents.services import ingest_text
 from retrieval_app.models import QueryRun
 from retrieval_app.search.schemas import SearchResponse
-from tests.library.test_hops import QUESTION, TEXTS
+from tests.library.test_retrieval import QUESTION, TEXTS
 from tests.retrieval.corpus import bearer, make_collection, post
 from tests.shapes import check_shape
 

@@ -1,16 +1,30 @@
+"""A search or answer that fails names the run that was stored of it, on every channel.
+Runs as JSON Lines: exactly the minimal logging fields, for whom the key may see, batch by batch."""
+
 from __future__ import annotations
 
-from datetime import timedelta
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from collections_app.collections.deletion import delete_collection
+from collections_app.documents.services import change_state, delete_documents, ingest_text
+from collections_app.http import downloads
 from collections_app.http.schemas import PageOf
+from collections_app.models import Collection
+from ragd.errors import EmbedderError
+from ragd.types import canonical_json
 from retrieval_app.models import QueryRun
-from retrieval_app.search.schemas import Run, RunSummary
-from tests.retrieval.corpus import bearer, get
+from retrieval_app.runs import run_log
+from retrieval_app.search import query_pipeline
+from retrieval_app.search.schemas import Replay, Run, RunSummary
+from tests.retrieval.corpus import bearer, get, make_collection, make_collection_row, post
 from tests.shapes import check_shape
 
 pytestmark = pytest.mark.django_db
@@ -83,3 +97,295 @@ def test_one_run_has_every_field(client: Client) -> None:
     assert set(body) == set(Run.model_fields)
     assert body["error"] == {"type": "llm_timeout", "message": "late"}
     assert body["took_ms"] == 12.5
+
+
+QUERY = {"query": "water of the boiler", "k": 3, "mode": "hybrid", "weights": {"vector": 0.5}, "compress": "window"}
+
+
+def run_once(client: Client, headers: dict[str, str], **more: Any) -> str:
+    return str(post(client, "/v1/collections/house/search", QUERY | more, headers)[1]["run_id"])
+
+
+def replay(client: Client, run_id: str, headers: dict[str, str]) -> Any:
+    answer = client.post(f"/v1/runs/{run_id}/replay", headers=headers)
+    assert answer.status_code == 200, answer.content
+    check_shape(Replay, answer.json())
+    return answer.json()
+
+
+def test_nothing_changed_gives_the_same_bytes(house: Collection, client: Client) -> None:
+    headers = bearer(scope="read")
+    run_id = run_once(client, headers)
+    body = replay(client, run_id, headers)
+    assert canonical_json(body["before"]) == canonical_json(body["now"])
+    assert (body["same"], body["store_changed"], body["index_version_changed"]) == (True, False, False)
+    assert (body["differences"], body["notes"], len(body["now"])) == ([], [], 3)
+    first, again = QueryRun.objects.get(pk=run_id), QueryRun.objects.get(pk=body["replay_run_id"])
+    assert (again.plan_hash, again.query, again.kind) == (first.plan_hash, first.query, "search")
+    assert (again.replay_of, again.channel, first.replay_of) == (first.pk, "api", None)
+
+
+def change_text(collection: Collection) -> None:
+    ingest_text(collection, "boiler.md", "The boiler of the water is gone.")
+
+
+def delete_one(collection: Collection) -> None:
+    delete_documents(collection, ["boiler.md"])
+
+
+def switch_off(collection: Collection) -> None:
+    change_state(collection, ["boiler.md"], "disabled")
+
+
+@pytest.mark.parametrize("change", [change_text, delete_one, switch_off])
+def test_a_changed_store_is_said_with_what_differs(house: Collection, client: Client, change: Any) -> None:
+    headers = bearer()
+    run_id = run_once(client, headers)
+    change(house)
+    body = replay(client, run_id, headers)
+    assert (body["same"], body["store_changed"], body["index_version_changed"]) == (False, True, False)
+    before = {item["doc_id"]: item["rank"] for item in body["before"]}
+    now = {item["doc_id"]: item["rank"] for item in body["now"]}
+    moved = [(item["doc_id"], item["before"], item["now"]) for item in body["differences"]]
+    assert all((before.get(doc_id), now.get(doc_id)) == (old, new) for doc_id, old, new in moved)
+    assert {doc_id for doc_id, _, _ in moved} >= {name for name in {*before, *now} if before.get(name) != now.get(name)}
+
+
+def test_a_change_and_its_undoing_leave_the_results_and_are_still_said(house: Collection, client: Client) -> None:
+    headers = bearer()
+    run_id = run_once(client, headers)
+    change_state(house, ["garden.md"], "disabled")
+    change_state(house, ["garden.md"], "enabled")
+    body = replay(client, run_id, headers)
+    assert (body["same"], body["store_changed"], body["differences"]) == (True, True, [])
+
+
+def test_the_search_of_an_answer_is_replayed(house: Collection, client: Client) -> None:
+    headers = bearer()
+    asked = post(client, "/v1/collections/house/ask", {"query": "What does coffee cost?"}, headers)[1]
+    body = replay(client, asked["run_id"], headers)
+    assert (body["same"], body["now"]) == (True, asked["results"])
+
+
+def test_a_failed_run_can_be_replayed_once_it_works(house: Collection, client: Client) -> None:
+    Collection.objects.update(hybrid_enabled=False)
+    headers = bearer()
+    assert post(client, "/v1/collections/house/search", QUERY, headers)[0] == 400
+    run = QueryRun.objects.get()
+    answer = client.post(f"/v1/runs/{run.pk}/replay", headers=headers)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (400, "lexical_disabled")
+    QueryRun.objects.filter(pk=run.pk).update(plan=run.plan | {"mode": "vector"})
+    body = replay(client, str(run.pk), headers)
+    assert (body["same"], len(body["now"]), len(body["differences"])) == (False, 3, 3)
+    assert "the run failed" in body["notes"][0]
+    delete_collection(house)
+    answer = client.post(f"/v1/runs/{run.pk}/replay", headers=headers)
+    assert (answer.status_code, answer.json()["error"]["type"]) == (404, "unknown_collection")
+
+
+def test_another_collection_of_the_same_name_and_another_version_are_noted(house: Collection, client: Client) -> None:
+    delete_collection(house)
+    make_collection()
+    headers = bearer()
+    run_id = run_once(client, headers)
+    QueryRun.objects.filter(pk=run_id).update(collection_id=0, spec_version="0.0.1", store_state={})
+    body = replay(client, run_id, headers)
+    assert (body["same"], body["store_changed"]) == (True, None)
+    assert ["another collection" in body["notes"][0], "0.0.1" in body["notes"][1]] == [True, True]
+
+
+def test_a_plan_of_another_version_is_refused_with_its_field(house: Collection, client: Client) -> None:
+    headers = bearer()
+    run_id = run_once(client, headers)
+    QueryRun.objects.filter(pk=run_id).update(plan={"mode": "hybrid", "colour": "red"})
+    answer = client.post(f"/v1/runs/{run_id}/replay", headers=headers)
+    assert (answer.status_code, answer.json()["error"]["field"]) == (422, "plan")
+
+
+FIELDS = {
+    "id", "created_at", "finished_at", "query", "retrieved_ids", "answer", "citations", "trace_scores",
+    "retrieval_confidence", "doc_contribution_scores", "retrieval_action", "fallback_triggered", "token_usage",
+}  # fmt: skip
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def make_run_of_run_log(**values: Any) -> QueryRun:
+    usage = {"context_tokens": 40, "generation_tokens": 9, "total_tokens": 49, "estimated": True, "finish_reason": "x"}
+    defaults: dict[str, Any] = {
+        "kind": "ask", "collection_name": "house", "query": "Where is the key?", "answer": "Behind the door [1].",
+        "retrieved_ids": ["pump.md#0", "pump.md#1"], "citations": [{"doc_id": "pump.md"}, {"doc_id": "pump.md"}],
+        "token_usage": usage, "channel": "api", "created_at": NOON,
+    }  # fmt: skip
+    return QueryRun.objects.create(**defaults | values)
+
+
+@pytest.fixture
+def download(client: Client) -> Callable[..., list[Any]]:
+    def read(query: str = "", **key: Any) -> list[Any]:
+        answer = client.get(f"/v1/runs?format=jsonl{query}", headers=bearer(scope="read", **key))
+        assert answer.status_code == 200, answer.json()
+        assert answer["Content-Type"] == "application/x-ndjson" and answer["Content-Disposition"].endswith('.jsonl"')
+        return [json.loads(line) for line in b"".join(answer.streaming_content).splitlines()]
+
+    return read
+
+
+def test_a_line_says_which_run_it_is_and_has_the_minimal_fields(download: Callable[..., list[Any]]) -> None:
+    run = make_run_of_run_log(timings_ms={"total": 1500.0})
+    (line,) = download()
+    assert line == {
+        "id": str(run.pk), "created_at": "2026-03-01T12:00:00+00:00", "finished_at": "2026-03-01T12:00:01.500000+00:00",
+        "query": "Where is the key?", "retrieved_ids": ["pump.md#0", "pump.md#1"], "answer": "Behind the door [1].",
+        "citations": ["pump.md"], "trace_scores": None, "retrieval_confidence": None, "doc_contribution_scores": None,
+        "retrieval_action": None, "fallback_triggered": False,
+        "token_usage": {"context_tokens": 40, "generation_tokens": 9, "total_tokens": 49},
+    }  # fmt: skip
+    assert set(line) == FIELDS
+
+
+@pytest.mark.fault("API-09")
+def test_a_long_run_that_began_earlier_is_found_since_a_short_one(
+    client: Client, download: Callable[..., list[Any]]
+) -> None:
+    slow = make_run_of_run_log(query="slow", timings_ms={"total": 6000.0})
+    fast = make_run_of_run_log(query="fast", created_at=NOON + timedelta(seconds=1), timings_ms={"total": 20.0})
+    make_run_of_run_log(query="earlier", created_at=NOON - timedelta(seconds=1), timings_ms={})
+    for since in (fast.created_at, fast.finished_at):
+        found = {line["id"] for line in download(f"&since={since.isoformat().replace('+', '%2B')}")}
+        assert found == {str(slow.pk), str(fast.pk)}
+        listed = client.get("/v1/runs", {"since": since.isoformat()}, headers=bearer(scope="read")).json()["items"]
+        assert {item["run_id"] for item in listed} == found
+    until = fast.finished_at.isoformat().replace("+", "%2B")
+    assert [line["query"] for line in download(f"&until={until}")] == ["earlier"]
+
+
+def test_scores_are_there_once_there_are_some(download: Callable[..., list[Any]]) -> None:
+    scores = {"context_relevance": 0.85, "context_utilization": None, "completeness": 0.9, "adherence": 1.0}
+    make_run_of_run_log(trace_scores=scores, doc_contribution_scores={"pump.md#0": 0.95}, retrieval_confidence=0.92)
+    (line,) = download()
+    assert (line["trace_scores"], line["doc_contribution_scores"]) == (scores, {"pump.md#0": 0.95})
+    search = make_run_of_run_log(
+        kind="search", answer=None, citations=[], token_usage={}, created_at=NOON + timedelta(1)
+    )
+    first = download()[0]
+    assert (first["query"], first["answer"], first["citations"], first["token_usage"]) == (search.query, None, [], None)
+
+
+def test_the_file_is_read_in_batches_and_loses_nothing(
+    download: Callable[..., list[Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "BATCH", 2)
+    for number in range(5):
+        make_run_of_run_log(query=str(number), created_at=NOON + timedelta(minutes=number // 2))
+    told = [line["query"] for line in download()]
+    stored = [run.query for run in QueryRun.objects.newest_first()]
+    assert told == stored and len(told) == 5
+    assert [line["query"] for line in download("&limit=3")] == stored[:3]
+
+
+def test_the_file_holds_what_is_asked_for(download: Callable[..., list[Any]]) -> None:
+    make_run_of_run_log(query="early", created_at=NOON - timedelta(hours=1))
+    make_run_of_run_log(query="noon")
+    make_run_of_run_log(query="weak", status="abstained", created_at=NOON + timedelta(hours=1))
+    make_run_of_run_log(query="elsewhere", collection_name="garden", collection=make_collection_row("garden"))
+
+    def told(query: str, **key: Any) -> set[str]:
+        return {line["query"] for line in download(query, **key)}
+
+    assert told("&collection=house&since=2026-03-01T12:00:00Z") == {"noon", "weak"}
+    assert told("&until=2026-03-01T12:00:00Z") == {"early"}
+    assert told("&status=abstained") == {"weak"} and told("&kind=search") == set()
+    assert told("", collections=["garden"]) == {"elsewhere"}
+
+
+def test_a_key_sees_its_collections_and_wrong_words_are_refused(client: Client) -> None:
+    headers = bearer(collections=["garden"])
+    assert client.get("/v1/runs?format=jsonl&collection=house", headers=headers).status_code == 403
+    assert client.get("/v1/runs?format=jsonl&since=yesterday", headers=headers).status_code == 422
+    assert client.get("/v1/runs?format=jsonl").status_code == 401
+
+
+def test_a_fourth_download_waits_its_turn(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_run_of_run_log()
+    logs = [run_log.RunLog(QueryRun.objects.all()) for _ in range(run_log.LOGS_AT_ONCE)]
+    refused = client.get("/v1/runs?format=jsonl", headers=bearer())
+    assert (refused.status_code, refused.json()["error"]["type"]) == (429, "too_many_exports")
+    assert len(list(logs[0])) == 1  # read to its end, its place is free again
+    for log in logs[1:]:
+        log.close()
+    assert len(b"".join(client.get("/v1/runs?format=jsonl", headers=bearer()).streaming_content).splitlines()) == 1
+
+
+def test_a_download_that_nobody_closes_frees_its_place() -> None:
+    for _ in range(run_log.LOGS_AT_ONCE + 1):
+        run_log.RunLog(QueryRun.objects.all())
+
+
+def test_the_page_downloads_what_it_lists(client: Client) -> None:
+    client.force_login(User.objects.create_superuser("ada"))
+    make_run_of_run_log(query="noon")
+    make_run_of_run_log(query="weak", status="abstained")
+    page = client.get("/activity/?status=abstained")
+    assert 'href="/runs/log/?status=abstained"' in page.content.decode()
+    lines = b"".join(client.get("/runs/log/?status=abstained").streaming_content).splitlines()
+    assert [json.loads(line)["query"] for line in lines] == ["weak"]
+
+
+BODY = {"query": "which pump"}
+
+
+@pytest.fixture
+def failing(house: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(query_pipeline, "_retrieve", fail)
+
+
+@pytest.mark.parametrize("action", ["search", "ask"])
+def test_the_api_names_the_run(client: Client, failing: None, action: str) -> None:
+    key = bearer()
+    status, body = post(client, f"/v1/collections/house/{action}", BODY, key)
+    assert status == 500 and body["run_id"] == str(QueryRun.objects.get().pk)
+    stored = get(client, f"/v1/runs/{body['run_id']}", key)[1]
+    assert (stored["status"], stored["error"]["type"]) == ("error", body["error"]["type"])
+
+
+def test_what_was_refused_before_it_ran_names_none(client: Client, failing: None) -> None:
+    status, body = post(client, "/v1/collections/house/ask", BODY | {"k": 0}, bearer())
+    assert (status, "run_id" in body, QueryRun.objects.count()) == (422, False, 0)
+
+
+def test_a_run_that_could_not_be_stored_is_not_named(
+    client: Client, failing: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(run: QueryRun) -> None:
+        run.pk = None
+
+    monkeypatch.setattr(query_pipeline, "_store_run", lose)
+    assert "run_id" not in post(client, "/v1/collections/house/ask", BODY, bearer())[1]
+
+
+def test_mcp_and_chat_name_the_run(client: Client, failing: None) -> None:
+    key = bearer()
+    call = {"name": "collections-ask", "arguments": BODY | {"collection": "house"}}
+    _, answer = post(client, "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, key)
+    assert answer["result"]["isError"]
+    content = json.loads(answer["result"]["content"][0]["text"])
+    assert content["run_id"] == str(QueryRun.objects.get().pk)
+    chat = {"model": "ragd/house", "messages": [{"role": "user", "content": "which pump"}]}
+    _, answer = post(client, "/v1/chat/completions", chat, key)
+    assert answer["run_id"] == str(QueryRun.objects.newest_first()[0].pk) and "error" in answer
+
+
+def test_the_page_links_to_the_run(house: Collection, admin_client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def fail(*arguments: Any) -> None:
+        raise EmbedderError("the endpoint is away", kind="connection", retryable=False)
+
+    monkeypatch.setattr(query_pipeline, "_retrieve", fail)
+    response = admin_client.post("/chat/", {"query": "which pump", "collection": "house", "do": "ask"})
+    run = QueryRun.objects.get()
+    assert response.context["failed_run"] == str(run.pk)
+    assert f'href="{run.get_absolute_url()}"' in response.content.decode()

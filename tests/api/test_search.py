@@ -1,3 +1,5 @@
+"""as_of over every channel: the results of then, what the run and the answer say of it, and what is refused."""
+
 from __future__ import annotations
 
 import json
@@ -5,10 +7,19 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
-from collections_app.models import Collection
+from collections_app.documents.services import change_state, delete_documents, ingest_text
+from collections_app.models import Collection, PastIndex
+from evaluation_app.models import GoldenQuestion, GoldenSet
+from evaluation_app.runs import lifecycle
+from evaluation_app.runs.lifecycle import RunRequest
+from evaluation_app.scoring.judge_selection import RunSettings
+from ragd.errors import InvalidInput
+from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.search.schemas import SearchResponse
+from tests.commands.conftest import run_json
 from tests.retrieval.corpus import bearer, get, make_collection, post
 from tests.shapes import check_shape
 
@@ -155,3 +166,127 @@ def test_the_answer_is_one_canonical_json(house: Collection, client: Client) -> 
     answer = client.post(SEARCH, {"query": "pump"}, content_type="application/json", headers=bearer())
     body = json.loads(answer.content)
     assert answer.content.decode() == json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+ASK = "/v1/collections/house/ask"
+QUESTION = {"query": "how is the pump cleaned", "k": 3}
+
+
+@pytest.fixture
+def changed(house: Collection, client: Client) -> dict[str, Any]:
+    """What was found before the collection changed, and when."""
+    key = bearer(scope="read")
+    _, found = post(client, SEARCH, QUESTION, key)
+    _, answered = post(client, ASK, QUESTION, key)
+    at = timezone.now().isoformat()
+    change_state(house, ["pump.md"], "disabled")
+    ingest_text(house, "new.md", "The pump is cleaned how the pump is cleaned.")
+    return {"collection": house, "key": key, "at": at, "found": found, "answered": answered}
+
+
+def test_a_search_finds_what_it_found_then(client: Client, changed: dict[str, Any]) -> None:
+    status, now = post(client, SEARCH, QUESTION, changed["key"])
+    assert (status, now["as_of"], now["as_of_notes"]) == (200, None, [])
+    assert now["results"] != changed["found"]["results"]
+    status, then = post(client, SEARCH, QUESTION | {"as_of": changed["at"]}, changed["key"])
+    assert (status, then["as_of"], then["index_version"], then["as_of_notes"]) == (200, changed["at"], 1, [])
+    assert json.dumps(then["results"]) == json.dumps(changed["found"]["results"])
+
+
+def test_an_answer_is_that_of_then(client: Client, changed: dict[str, Any]) -> None:
+    status, then = post(client, ASK, QUESTION | {"as_of": changed["at"]}, changed["key"])
+    same = ("answer", "status", "citations", "sources", "results")
+    assert (status, then["as_of"]) == (200, changed["at"])
+    assert {name: then[name] for name in same} == {name: changed["answered"][name] for name in same}
+
+
+def test_the_run_says_as_of_when_and_is_repeated_so(client: Client, changed: dict[str, Any]) -> None:
+    _, then = post(client, SEARCH, QUESTION | {"as_of": changed["at"]}, changed["key"])
+    run = QueryRun.objects.get(pk=then["run_id"])
+    assert (run.as_of, run.index_version, run.store_state["index_version"]) == (changed["at"], 1, 1)
+    _, stored = get(client, f"/v1/runs/{run.pk}", changed["key"])
+    assert (stored["as_of"], stored["as_of_notes"]) == (changed["at"], [])
+    status, replayed = post(client, f"/v1/runs/{run.pk}/replay", {}, changed["key"])
+    assert (status, replayed["same"], replayed["differences"]) == (200, True, [])
+
+
+def test_the_explanation_is_of_then(client: Client, changed: dict[str, Any]) -> None:
+    body = QUESTION | {"as_of": changed["at"], "explain": True}
+    _, then = post(client, SEARCH, body, changed["key"])
+    final = then["explanation"]["columns"][-1]["rows"]
+    assert [(row["key"], row["score"]) for row in final] == [
+        (f"{result['doc_id']}#{result['chunk_index']}", result["score"]) for result in changed["found"]["results"]
+    ]
+
+
+def test_a_key_of_another_collection_learns_nothing(client: Client, changed: dict[str, Any]) -> None:
+    body = QUESTION | {"as_of": changed["at"]}
+    now, before = (post(client, SEARCH, each, bearer(collections=["other"])) for each in (QUESTION, body))
+    assert before == now
+    assert before[0] in (403, 404)
+    assert not PastIndex.objects.exists()
+
+
+@pytest.mark.parametrize(
+    ("at", "status", "kind"),
+    [
+        ("2020-01-01T00:00:00+00:00", 409, "not_recorded"),
+        ("2999-01-01T00:00:00+00:00", 422, "invalid_input"),
+        ("2026-01-01T00:00:00", 422, "invalid_input"),
+        ("yesterday", 422, "invalid_input"),
+    ],
+)
+def test_a_wrong_time_is_refused(client: Client, changed: dict[str, Any], at: str, status: int, kind: str) -> None:
+    answered, body = post(client, SEARCH, QUESTION | {"as_of": at}, changed["key"])
+    assert (answered, body["error"]["type"]) == (status, kind)
+    assert body["error"]["field"].endswith("as_of")
+
+
+def test_what_is_gone_is_named(client: Client, changed: dict[str, Any]) -> None:
+    delete_documents(changed["collection"], ["garden.md"])
+    status, body = post(client, SEARCH, QUESTION | {"as_of": changed["at"]}, changed["key"])
+    assert (status, body["error"]["type"], body["error"]["field"]) == (409, "not_restorable", "as_of")
+    assert "'garden.md'" in body["error"]["message"]
+
+
+def test_the_command_and_mcp_search_as_of(client: Client, changed: dict[str, Any]) -> None:
+    printed = run_json("search", "house", QUESTION["query"], "-k", "3", "--as-of", changed["at"])
+    assert printed["results"] == changed["found"]["results"]
+    call = {"name": "collections-search", "arguments": QUESTION | {"collection": "house", "as_of": changed["at"]}}
+    _, answer = post(
+        client, "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}, changed["key"]
+    )
+    content = json.loads(answer["result"]["content"][0]["text"])
+    assert (content["results"], content["as_of"]) == (changed["found"]["results"], changed["at"])
+
+
+def test_the_playground_debugs_the_ranking_of_then(
+    client: Client, changed: dict[str, Any], django_user_model: Any
+) -> None:
+    client.force_login(django_user_model.objects.create_superuser("ada"))
+    values = {"q": QUESTION["query"], "k": "3", "as_of": changed["at"][:26]}
+    response = client.get("/collections/house/playground/", values)
+    keys = [row.row["key"] for row in response.context["shown"].columns[-1].rows]
+    assert response.context["run"].as_of is not None
+    assert keys == [f"{result['doc_id']}#{result['chunk_index']}" for result in changed["found"]["results"]]
+    doc_id, _, index = keys[0].rpartition("#")
+    detail = client.get(f"/collections/house/playground/{index}/{doc_id}/", values)
+    assert (doc_id, detail.status_code) == ("pump.md", 200)
+    assert detail.context["explanation"]["columns"][-1]["rows"][0]["key"] == keys[0], "it is disabled now"
+    refused = client.get("/collections/house/playground/", values | {"as_of": "2999-01-01T00:00:00"})
+    assert (refused.status_code, list(refused.context["sides"][0].form.errors)) == (422, ["as_of"])
+
+
+def test_an_evaluation_meets_the_collection_of_then(changed: dict[str, Any]) -> None:
+    made = GoldenSet.objects.create(name="pumps", collection_name="house")
+    GoldenQuestion.objects.create(golden_set=made, position=0, question=QUESTION["query"], expected_doc_ids=["pump.md"])
+    outcomes = []
+    for moment in (None, changed["at"]):
+        settings = RunSettings(answers=False, judge="none", cut=3, as_of=moment)
+        run = lifecycle.start_run(made, RunRequest(plan=RetrievePlan(k=3), settings=settings), send=False)
+        ended = lifecycle.run_now(run)
+        item = ended.items.get()
+        outcomes.append((ended.state, ended.settings["as_of"], item.scores["hit@3"]["value"]))
+    assert outcomes == [("succeeded", None, 0.0), ("succeeded", changed["at"], 1.0)]
+    with pytest.raises(InvalidInput):
+        RunSettings(as_of="2026-01-01")

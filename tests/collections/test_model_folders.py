@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from django.db import connection
 
 import ragd
 from collections_app.collections.invariants import check_invariants
@@ -16,7 +17,18 @@ from collections_app.endpoints.model_folders import open_folder
 from collections_app.endpoints.providers import provider_name
 from collections_app.endpoints.registry import SPARSE, list_models
 from collections_app.index.stores import embedder_for, open_store
-from collections_app.models import Collection
+from collections_app.models import (
+    ApiKey,
+    Chunk,
+    Collection,
+    Document,
+    IdempotencyRecord,
+    IndexVersion,
+    IndexVersionDocument,
+    IngestJob,
+    Upload,
+    WorkerHeartbeat,
+)
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models.folder_embedder import FolderEmbedder, SparseEncoder
 from ragd.models.prompts import PROMPT_PRESETS, PromptedEmbedder, Prompts
@@ -168,3 +180,39 @@ def test_a_collection_whose_keywords_a_sparse_encoder_reads(folder: Path, tmp_pa
     settings.RAGD_SPARSE_PATH = ""
     with pytest.raises(EmbedderError, match=encoder.checksum[:12]):
         ragd.retrieve("a house", RetrievePlan(mode="hybrid", k=3), open_store(collection))
+
+
+COLUMNS = """
+SELECT a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
+FROM pg_attribute a
+WHERE a.attrelid = %s::regclass AND a.attnum > 0 AND NOT a.attisdropped
+"""
+# what Django calls a type -> what the catalogue does
+NAMES = {"timestamp with time zone": "timestamp with time zone", "varchar": "character varying", "serial": "integer"}
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Collection,
+        Document,
+        Chunk,
+        ApiKey,
+        Upload,
+        IngestJob,
+        WorkerHeartbeat,
+        IdempotencyRecord,
+        IndexVersion,
+        IndexVersionDocument,
+    ],
+)
+def test_the_model_is_what_the_catalogue_holds(model: type) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(COLUMNS, [model._meta.db_table])  # type: ignore[attr-defined]
+        live = {name: (kind, required) for name, kind, required in cursor.fetchall()}
+    fields = model._meta.local_concrete_fields  # type: ignore[attr-defined]
+    declared = {}
+    for field in fields:
+        kind = field.db_type(connection).split(" COLLATE")[0].replace("varchar", "character varying")
+        declared[field.column] = (kind, not field.null)
+    assert declared == live

@@ -1,4 +1,5 @@
-"""Archives become file jobs of their members, mails bring documents of their attachments."""
+"""Archives become file jobs of their members, mails bring documents of their attachments.
+What a file says of itself is kept apart from what its caller says, everywhere, and decides nothing."""
 
 from __future__ import annotations
 
@@ -7,26 +8,35 @@ import tarfile
 import threading
 import time
 import zipfile
+from collections.abc import Callable
 from email.message import EmailMessage
 from typing import Any
 
 import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
+from django.test import Client
 
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.collections.invariants import check_invariants
 from collections_app.collections.services import create_collection
-from collections_app.documents.services import delete_documents
+from collections_app.documents.edits import edit_document, roll_back
+from collections_app.documents.revisions.services import find_revision
+from collections_app.documents.services import delete_documents, get_document, ingest_text, reindex_documents
 from collections_app.documents.stored_documents import attachments_of, with_attachments
+from collections_app.index.stores import open_store
 from collections_app.jobs.attempts import JobProgress
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.recovery import cancel_jobs
-from collections_app.models import Collection, Document, IngestBatch, IngestJob, Upload
+from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
 from collections_app.uploads import archives
 from collections_app.uploads.archives import preview_uploads
-from collections_app.uploads.options import Origin
+from collections_app.uploads.options import IngestOptions, Origin
 from collections_app.uploads.plan import Entry, plan_uploads
 from collections_app.uploads.services import UploadOutcome, submit_uploads
+from ragd import RetrievePlan, retrieve
 from ragd.readers import ParseLimits
+from ragd.types import Filters
 from tests.fakes.openai_server import OpenAIServer
 from tests.parsing.builders import make_docx, make_zip, with_member
 from tests.stated import split
@@ -326,3 +336,92 @@ def test_what_is_not_said_stays_with_a_member_that_is_replaced(notes: Collection
     document = Document.objects.get(doc_id="a.txt")
     assert (document.text, document.tags, document.metadata["team"]) == ("second", ["kept"], "x")
     assert Document.objects.get(doc_id="b.txt").tags == []
+
+
+PAGE = (
+    '<html lang="en"><head><title>Pumps</title><meta name="author" content="{author}"></head>'
+    "<body><p>{text}</p></body></html>"
+)
+Send = Callable[..., Document]
+
+
+@pytest.fixture
+def send_of_file_metadata(notes: Collection, django_capture_on_commit_callbacks: Any) -> Send:
+    def upload(author: str, text: str = "The pump hums.", metadata: dict[str, Any] | None = None) -> Document:
+        content = PAGE.format(author=author, text=text).encode()
+        with django_capture_on_commit_callbacks(execute=True):
+            submit_uploads(notes, [SimpleUploadedFile("a.html", content)], IngestOptions(metadata=metadata))
+        return get_document(notes, "a.html")
+
+    return upload
+
+
+def test_the_file_never_overwrites_what_the_caller_says(notes: Collection, send_of_file_metadata: Send) -> None:
+    document = send_of_file_metadata("Ada", metadata={"author": "the caller", "year": 2024})
+    assert document.metadata == {"author": "the caller", "year": 2024}
+    assert document.file_metadata == {"title": "Pumps", "author": "Ada", "language": "en", "charset": "utf-8"}
+    document = send_of_file_metadata("Bob", "Another text.")
+    assert (document.metadata, document.file_metadata["author"]) == ({"author": "the caller", "year": 2024}, "Bob")
+    document = send_of_file_metadata("Eve", "A third text.", metadata={})
+    assert (document.metadata, document.file_metadata["author"]) == ({}, "Eve")
+
+
+def test_filters_read_what_the_caller_says_alone(notes: Collection, send_of_file_metadata: Send) -> None:
+    send_of_file_metadata("Ada", metadata={"team": "core"})
+    assert all("author" not in chunk.metadata for chunk in Chunk.objects.all())
+
+    def found(**metadata: Any) -> int:
+        return len(
+            retrieve("pump", RetrievePlan(mode="lexical", filters=Filters(metadata=metadata)), open_store(notes))
+        )
+
+    assert (found(team="core"), found(author="Ada"), found(charset="utf-8")) == (1, 0, 0)
+
+
+def test_it_decides_no_chunk_and_follows_the_file(notes: Collection, send_of_file_metadata: Send) -> None:
+    first = send_of_file_metadata("Ada")
+    second = send_of_file_metadata("Bob")  # the same text by another author: nothing is made anew
+    assert (second.revision, second.content_hash) == (first.revision, first.content_hash)
+    assert second.file_metadata["author"] == "Bob"
+    third = send_of_file_metadata("Eve", "Another text.")
+    assert find_revision(third, 1).file_metadata["author"] == "Bob"
+    edit_document(notes, "a.html", {"metadata": {"k": 1}})
+    assert get_document(notes, "a.html").file_metadata["author"] == "Eve"
+    roll_back(notes, "a.html", 1)
+    back = get_document(notes, "a.html")
+    assert (back.file_metadata["author"], back.metadata) == ("Bob", {})
+    ingest_text(notes, "a.html", "A text by API.")
+    assert get_document(notes, "a.html").file_metadata == {}
+
+
+def test_reading_the_source_again_brings_it_back(
+    notes: Collection, send_of_file_metadata: Send, django_capture_on_commit_callbacks: Any
+) -> None:
+    send_of_file_metadata("Ada", metadata={"k": 1})
+    Document.objects.update(file_metadata={})
+    with django_capture_on_commit_callbacks(execute=True):
+        reindex_documents(notes, ["a.html"])
+    document = get_document(notes, "a.html")
+    assert (document.file_metadata["author"], document.metadata) == ("Ada", {"k": 1})
+    assert check_invariants(notes).findings == 0
+
+
+def test_api_and_pages_show_it_apart(
+    notes: Collection, send_of_file_metadata: Send, client: Client, admin_client: Client
+) -> None:
+    send_of_file_metadata("<b>Ada</b>", metadata={"k": 1})
+    send_of_file_metadata("Bob", "Another text.")
+    _, secret = create_key(NewKey("tests"))
+    headers = {"Authorization": f"Bearer {secret}"}
+    detail = client.get("/v1/collections/notes/documents/a.html", headers=headers).json()
+    listed = client.get("/v1/collections/notes/documents", headers=headers).json()["items"][0]
+    revision = client.get("/v1/collections/notes/revisions/1?doc_id=a.html", headers=headers).json()
+    assert [row["metadata"] for row in (detail, listed, revision)] == [{"k": 1}] * 3
+    assert [row["file_metadata"]["author"] for row in (detail, listed)] == ["Bob"] * 2
+    assert revision["file_metadata"]["author"] == "<b>Ada</b>"
+    page = admin_client.get("/collections/notes/documents/a.html/").content.decode()
+    assert "data-file-metadata" in page and "<dd>Bob</dd>" in page
+    old = admin_client.get("/collections/notes/documents/a.html/?view=revision&number=1").content.decode()
+    assert "&lt;b&gt;Ada&lt;/b&gt;" in old and "<b>Ada" not in old
+    row = admin_client.get(f"/admin/collections_app/document/{Document.objects.get().pk}/change/").content.decode()
+    assert "File metadata" in row and "Bob" in row

@@ -1,4 +1,5 @@
-"""ragd check spans: stored spans and files against the conventions."""
+"""ragd check spans: stored spans and files against the conventions.
+Golden questions out of a file, from the shell."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 from opentelemetry.sdk.trace import ReadableSpan
 
-from evaluation_app.models import Span
+from collections_app.collections.services import create_collection
+from evaluation_app.golden.sets import create_set
+from evaluation_app.models import GoldenQuestion, Span
 from evaluation_app.telemetry.exports.downloads import write_openinference, write_otlp, write_otlp_lines
 from evaluation_app.telemetry.exports.records import make_record
 from evaluation_app.telemetry.store.exporter import span_type
@@ -215,3 +218,25 @@ def test_a_run_and_a_trace_are_judged_in_one_call(
     stored[0].attributes = {}
     assert not spans_validity(stored)[NAMES[0]].passed
     assert trace_validity("")[NAMES[0]].spans == 0
+
+
+def send(*arguments: str) -> Any:
+    out = StringIO()
+    call_command("ragd", "import", "golden", *arguments, "--json", stdout=out)
+    return json.loads(out.getvalue())
+
+
+def test_a_file_is_looked_at_and_imported(tmp_path: Path) -> None:
+    create_collection(name="woods")
+    create_set("trees", "woods")
+    file = tmp_path / "trees.csv"
+    file.write_text("input,expected_output,docs,id\nHow old?,Very.,oak,1\n")
+    with pytest.raises((CommandError, SystemExit)):
+        send("trees", str(file))
+    columns = ("--column", "docs=expected_doc_ids", "--column", "id=")
+    dry = send("trees", str(file), *columns, "--dry-run")
+    assert (dry["dry_run"], dry["counts"]["added"], dry["lines"][0]["unknown"]) == (True, 1, ["oak"])
+    assert not GoldenQuestion.objects.exists()
+    assert send("trees", str(file), *columns)["version"] == 2
+    made = GoldenQuestion.objects.get()
+    assert (made.question, made.expected_answer, made.expected_doc_ids) == ("How old?", "Very.", ["oak"])

@@ -14,48 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evaluation_app.judges import feature_model
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
-from evaluation_app.judges.feature_model import (
-    ACCURACY_FILE,
-    ADHERENCE_NAMES,
-    ALTERED_FROM,
-    CASE_NAMES,
-    ESTIMATED,
-    FILE,
-    HEADS,
-    SECOND_NAMES,
-    SURE,
-    Accuracy,
-    Head,
-    JudgeModel,
-    Logistic,
-    Spread,
-    Statistic,
-    accuracy_of,
-    case_row,
-    doubt,
-    fit_logistic,
-    fit_spread,
-    mark_context,
-    mark_likeliest,
-    second_look,
-    stored_model,
-)
 from evaluation_app.judges.features import ANSWER_NAMES, CONTEXT_NAMES, SUPPORT_NAMES, measure_case
 from evaluation_app.judges.protocol import MEASURES, NO_QUESTION, Case, Judgement, is_refusal, texts_of
-from evaluation_app.measures.scores import (
-    NO_ANSWER,
-    NO_CONTEXT,
-    REFUSED,
-    Sentence,
-    Unit,
-    check_annotation,
-    failed,
-    letters,
-    scored,
-    trace_scores,
-    unscorable,
-)
+from evaluation_app.measures import scores
 from evaluation_app.runs.summaries import question_bands
 from evaluation_app.scoring.modes import weak_of
 from ragd.errors import EmbedderError
@@ -70,27 +33,29 @@ QUESTION = "When was the lighthouse of Brack lit?"
 ANSWER = "The lighthouse of Brack was lit in 1871."
 
 
-def plain(names: Sequence[str], intercept: float = 0.0, **coefficients: float) -> Logistic:
+def plain(names: Sequence[str], intercept: float = 0.0, **coefficients: float) -> feature_model.Logistic:
     zeros = (0.0,) * len(names)
-    return Logistic(
+    return feature_model.Logistic(
         tuple(names), tuple(coefficients.get(name, 0.0) for name in names), intercept, zeros, (1.0,) * len(names)
     )
 
 
-def model_of(relevant: float = 0.0, utilized: float = 0.0, both: float = 0.0, **support: float) -> JudgeModel:
+def model_of(
+    relevant: float = 0.0, utilized: float = 0.0, both: float = 0.0, **support: float
+) -> feature_model.JudgeModel:
     """Heads that say the same of every sentence, the logit given, and "unsupported" of the given coefficients."""
     heads = {
-        name: Head(plain(CONTEXT_NAMES, logit), plain(SECOND_NAMES, own=1.0))
-        for name, logit in zip(HEADS, (relevant, utilized, both), strict=True)
+        name: feature_model.Head(plain(CONTEXT_NAMES, logit), plain(feature_model.SECOND_NAMES, own=1.0))
+        for name, logit in zip(feature_model.HEADS, (relevant, utilized, both), strict=True)
     }
-    return JudgeModel(
+    return feature_model.JudgeModel(
         heads,
         unsupported=plain(SUPPORT_NAMES, **support),
         altered=plain(ANSWER_NAMES),
-        completeness=plain(CASE_NAMES, both_of_relevant=1.0),
-        adherence=plain(ADHERENCE_NAMES, highest=-1.0),
+        completeness=plain(feature_model.CASE_NAMES, both_of_relevant=1.0),
+        adherence=plain(feature_model.ADHERENCE_NAMES, highest=-1.0),
         threshold=0.5,
-        spreads=dict.fromkeys(ESTIMATED, Spread((0.5, 1.0), (-0.1, -0.2), (0.3, 0.4))),
+        spreads=dict.fromkeys(feature_model.ESTIMATED, feature_model.Spread((0.5, 1.0), (-0.1, -0.2), (0.3, 0.4))),
         version="test",
         embedder="words",
         fitted_on="nothing",
@@ -161,9 +126,9 @@ def test_a_changed_fact_counts_from_a_certain_doubt_on() -> None:
     table = np.zeros((3, len(ANSWER_NAMES)))
     table[:, ANSWER_NAMES.index("negations_differ")] = [0.0, 1.0, 3.0]
     unsupported = plain(SUPPORT_NAMES, -2.0)
-    chances = doubt(unsupported, plain(ANSWER_NAMES, negations_differ=1.0), table)
+    chances = feature_model.doubt(unsupported, plain(ANSWER_NAMES, negations_differ=1.0), table)
     logits = np.log(chances / (1 - chances))
-    assert logits == pytest.approx([-2.0, -2.0, -2.0 + 3.0 - ALTERED_FROM])
+    assert logits == pytest.approx([-2.0, -2.0, -2.0 + 3.0 - feature_model.ALTERED_FROM])
 
 
 def test_the_stored_model_doubts_sentences_with_one_fact_changed() -> None:
@@ -181,16 +146,19 @@ def test_the_stored_model_doubts_sentences_with_one_fact_changed() -> None:
 
 
 def test_accuracy_is_what_the_benchmark_stored() -> None:
-    adherence, relevance = (accuracy_of("embedded", name) for name in ("adherence", "context_relevance"))
+    adherence, relevance = (feature_model.accuracy_of("embedded", name) for name in ("adherence", "context_relevance"))
     assert adherence is not None and relevance is not None
     assert adherence.statistic == "auroc" and relevance.statistic == "rmse"
-    stored = json.loads(ACCURACY_FILE.read_text(encoding="utf-8"))["embedded"]["measures"]
-    assert set(stored) == set(ESTIMATED)
+    stored = json.loads(feature_model.ACCURACY_FILE.read_text(encoding="utf-8"))["embedded"]["measures"]
+    assert set(stored) == set(feature_model.ESTIMATED)
     for name, figures in stored.items():
-        found = accuracy_of("embedded", name)
+        found = feature_model.accuracy_of("embedded", name)
         assert found is not None and found.as_dict() == figures
         assert found.low <= found.value <= found.high and found.rows > 1000
-    assert accuracy_of("llm", "adherence") is None and accuracy_of("embedded", "answer_relevance") is None
+    assert (
+        feature_model.accuracy_of("llm", "adherence") is None
+        and feature_model.accuracy_of("embedded", "answer_relevance") is None
+    )
 
 
 @pytest.mark.parametrize(
@@ -198,17 +166,23 @@ def test_accuracy_is_what_the_benchmark_stored() -> None:
     [("auroc", 0.74, 0.6, True), ("auroc", 0.76, 0.6, False), ("rmse", 0.15, 0.2, True), ("rmse", 0.13, 0.2, False)],
 )
 def test_a_weak_judge_gives_no_verdict_per_question(
-    statistic: Statistic, accuracy: float, beside: float, expected: bool
+    statistic: feature_model.Statistic, accuracy: float, beside: float, expected: bool
 ) -> None:
-    assert Accuracy(statistic, accuracy, accuracy, accuracy, 100, beside).is_weak is expected
+    assert feature_model.Accuracy(statistic, accuracy, accuracy, accuracy, 100, beside).is_weak is expected
 
 
 def test_what_a_folders_model_decides_has_no_measured_accuracy() -> None:
     own = EmbeddedJudge(LocalEmbedder())
     folder = f"{own.name} {own.version} lettucedetect 0123456789ab"
-    assert accuracy_of(f"{own.name} {own.version}", "adherence") == accuracy_of("embedded", "adherence") is not None
-    assert accuracy_of(folder, "adherence") is accuracy_of(folder, "faithfulness") is None
-    assert accuracy_of(folder, "context_relevance") == accuracy_of("embedded", "context_relevance")
+    assert (
+        feature_model.accuracy_of(f"{own.name} {own.version}", "adherence")
+        == feature_model.accuracy_of("embedded", "adherence")
+        is not None
+    )
+    assert feature_model.accuracy_of(folder, "adherence") is feature_model.accuracy_of(folder, "faithfulness") is None
+    assert feature_model.accuracy_of(folder, "context_relevance") == feature_model.accuracy_of(
+        "embedded", "context_relevance"
+    )
     assert weak_of(f"{own.name} {own.version}") and not weak_of(folder)
     bands = {"adherence": (0.9, 0.5), "context_relevance": (0.9, 0.5)}
     assert set(question_bands(folder, bands)) == {"adherence"}
@@ -219,7 +193,7 @@ def test_logistic_regression_finds_the_least_loss() -> None:
     table = generator.normal(size=(400, 3)) * [1, 5, 0.1] + [0, 3, -2]
     labels = generator.random(400) < 1 / (1 + np.exp(-(table[:, 0] * 1.5 - 0.4)))
     weights = generator.random(400) + 0.5
-    model = fit_logistic(("a", "b", "c"), table, labels, ridge=2.0, weights=weights)
+    model = feature_model.fit_logistic(("a", "b", "c"), table, labels, ridge=2.0, weights=weights)
 
     def loss(coefficients: Sequence[float], intercept: float) -> float:
         score = (table - model.means) / model.scales @ np.asarray(coefficients) + intercept
@@ -233,28 +207,34 @@ def test_logistic_regression_finds_the_least_loss() -> None:
         assert loss(moved, model.intercept) > least
     assert loss(model.coefficients, model.intercept + 0.01) > least
     assert np.average(model.predict(table), weights=weights) == pytest.approx(np.average(labels, weights=weights))
-    assert fit_logistic(("a", "b", "c"), table, labels, ridge=2.0, weights=weights) == model
-    again = Logistic.from_dict(json.loads(json.dumps(model.as_dict())))
+    assert feature_model.fit_logistic(("a", "b", "c"), table, labels, ridge=2.0, weights=weights) == model
+    again = feature_model.Logistic.from_dict(json.loads(json.dumps(model.as_dict())))
     assert again.predict(table) == pytest.approx(model.predict(table), abs=1e-6)
 
 
 def test_a_column_that_never_changes_and_labels_of_one_kind_are_no_trouble() -> None:
     table = np.column_stack([np.ones(20), np.arange(20.0)])
-    model = fit_logistic(("same", "rising"), table, np.arange(20) >= 10, ridge=0.1)
+    model = feature_model.fit_logistic(("same", "rising"), table, np.arange(20) >= 10, ridge=0.1)
     assert model.coefficients[0] == 0 and model.predict(table)[-1] > 0.9 > 0.1 > model.predict(table)[0]
-    assert fit_logistic(("same", "rising"), table, np.ones(20), ridge=1.0).predict(table).min() > 0.99
+    assert feature_model.fit_logistic(("same", "rising"), table, np.ones(20), ridge=1.0).predict(table).min() > 0.99
 
 
 @pytest.mark.parametrize(("columns", "ridge"), [(3, 1.0), (2, 0.0)])
 def test_fits_that_make_no_sense_are_refused(columns: int, ridge: float) -> None:
     with pytest.raises(ValueError, match=r"is needed|must be above 0"):
-        fit_logistic(("a", "b"), np.ones((4, columns)), [0, 1, 0, 1], ridge=ridge)
+        feature_model.fit_logistic(("a", "b"), np.ones((4, columns)), [0, 1, 0, 1], ridge=ridge)
 
 
 def test_estimates_are_expectations_over_words_or_sentences() -> None:
-    case = Case("q", [[Sentence("0a", "one two three"), Sentence("0b", "four")]], [Sentence("a", "one two")])
+    case = Case(
+        "q",
+        [[scores.Sentence("0a", "one two three"), scores.Sentence("0b", "four")]],
+        [scores.Sentence("a", "one two")],
+    )
     first = plain(CONTEXT_NAMES, opens_document=2.0)
-    heads = {name: Head(first, plain(SECOND_NAMES, own=1.0)) for name in HEADS}
+    heads = {
+        name: feature_model.Head(first, plain(feature_model.SECOND_NAMES, own=1.0)) for name in feature_model.HEADS
+    }
     base = model_of()
     model = replace(base, heads=heads)
     high = 1 / (1 + math.exp(-2))
@@ -277,18 +257,18 @@ def test_completeness_reads_what_is_both_of_what_is_relevant() -> None:
     more = EmbeddedJudge(WordEmbedder(), model=model_of(relevant=-1.0, both=1.0)).judge(
         Case.of(QUESTION, DOCUMENTS, ANSWER)
     )
-    assert more.estimates["completeness"].value == pytest.approx(1 - SURE)
+    assert more.estimates["completeness"].value == pytest.approx(1 - feature_model.SURE)
 
 
 def test_completeness_reads_the_case_as_a_whole() -> None:
     case = Case.of(QUESTION, DOCUMENTS, ANSWER)
     features = measure_case(case, dict(zip(texts_of(case), WordEmbedder().embed(texts_of(case)), strict=True)))
     likely = {"relevant": np.full(5, 0.5), "utilized": np.full(5, 0.25), "both": np.full(5, 0.25)}
-    row = dict(zip(CASE_NAMES, case_row(likely, features.context)[0], strict=True))
+    row = dict(zip(feature_model.CASE_NAMES, feature_model.case_row(likely, features.context)[0], strict=True))
     assert row["both_of_relevant"] == pytest.approx(0.0) and row["relevant_mean"] == pytest.approx(0.0)
     assert row["utilized_mean"] == pytest.approx(math.log(1 / 3))
     assert row["sentences"] == pytest.approx(math.log(5)) and row["documents"] == pytest.approx(math.log(2))
-    model = replace(model_of(), completeness=plain(CASE_NAMES, 1.0, documents=-1.0))
+    model = replace(model_of(), completeness=plain(feature_model.CASE_NAMES, 1.0, documents=-1.0))
     assert model.complete(likely, features.context) == pytest.approx(1 / (1 + math.exp(math.log(2) - 1)))
 
 
@@ -296,9 +276,9 @@ def test_one_unsupported_sentence_makes_an_answer_not_adherent() -> None:
     judge = EmbeddedJudge(WordEmbedder(), model=model_of(intercept=-3.0, unknown_numbers=10.0))
     good = judge.judge(Case.of(QUESTION, DOCUMENTS, ANSWER))
     bad = judge.judge(Case.of(QUESTION, DOCUMENTS, f"{ANSWER} It is 77 metres high."))
-    assert good.scores["adherence"] == scored(1.0) and bad.scores["adherence"] == scored(0.0)
+    assert good.scores["adherence"] == scores.scored(1.0) and bad.scores["adherence"] == scores.scored(0.0)
     assert bad.likely["unsupported"]["b"] > 0.9 > 0.1 > bad.likely["unsupported"]["a"]
-    assert bad.scores["faithfulness"] == scored(0.5)
+    assert bad.scores["faithfulness"] == scores.scored(0.5)
     chances = list(bad.likely["unsupported"].values())
     assert bad.estimates["faithfulness"].value == pytest.approx(1 - np.mean(chances))
     assert bad.estimates["adherence"].value == pytest.approx(1 - max(chances))
@@ -308,7 +288,7 @@ def test_one_unsupported_sentence_makes_an_answer_not_adherent() -> None:
 
 
 @pytest.mark.parametrize("unit", ["tokens", "sentences"])
-def test_every_figure_is_the_formula_over_the_marks(unit: Unit) -> None:
+def test_every_figure_is_the_formula_over_the_marks(unit: scores.Unit) -> None:
     """Also where a sentence is blank, the case is judged by the stored model, and figures lie between 0 and 1."""
     generator = np.random.Generator(np.random.PCG64(4))
     judge = EmbeddedJudge(LocalEmbedder(), unit=unit)
@@ -316,16 +296,19 @@ def test_every_figure_is_the_formula_over_the_marks(unit: Unit) -> None:
     cases = []
     for _ in range(20):
         context = [
-            [Sentence(f"{number}{letters(place)}", str(text)) for place, text in enumerate(generator.choice(texts, 3))]
+            [
+                scores.Sentence(f"{number}{scores.letters(place)}", str(text))
+                for place, text in enumerate(generator.choice(texts, 3))
+            ]
             for number in range(4)
         ]
-        answer = [Sentence("a", ANSWER), Sentence("b", str(generator.choice(texts)))]
+        answer = [scores.Sentence("a", ANSWER), scores.Sentence("b", str(generator.choice(texts)))]
         cases.append(Case(QUESTION, context, answer))
     judgements = judge.judge_many(cases)
     figures = set()
     for case, judged in zip(cases, judgements, strict=True):
         assert judged.annotation is not None
-        counted = trace_scores(case.context, case.answer, judged.annotation, unit=unit).by_name()
+        counted = scores.trace_scores(case.context, case.answer, judged.annotation, unit=unit).by_name()
         assert {name: judged.scores[name] for name in counted} == counted
         assert set(judged.estimates) == set(counted)
         figures |= {(name, score.value) for name, score in counted.items()}
@@ -337,9 +320,12 @@ def test_every_figure_is_the_formula_over_the_marks(unit: Unit) -> None:
 
 def test_as_many_sentences_are_marked_as_are_expected() -> None:
     chances, lengths = np.array([0.3, 0.2, 0.4, 0.3]), np.array([2.0, 5.0, 1.0, 3.0])
-    marked = [list(np.flatnonzero(mark_likeliest(chances, lengths, expected))) for expected in (0, 0.5, 1.9, 2.1, 99)]
+    marked = [
+        list(np.flatnonzero(feature_model.mark_likeliest(chances, lengths, expected)))
+        for expected in (0, 0.5, 1.9, 2.1, 99)
+    ]
     assert marked == [[], [], [2], [0, 2], [0, 1, 2, 3]]
-    assert not len(mark_likeliest(np.zeros(0), np.zeros(0), 0.0))
+    assert not len(feature_model.mark_likeliest(np.zeros(0), np.zeros(0), 0.0))
 
 
 def test_what_is_utilized_is_marked_first_where_it_is_relevant_too() -> None:
@@ -349,7 +335,7 @@ def test_what_is_utilized_is_marked_first_where_it_is_relevant_too() -> None:
         "both": np.array([0.1, 0.7, 0.1, 0.1]),
     }
     for completeness, expected in ((0.5, [1, 2]), (1.0, [0, 1]), (0.0, [2, 3])):
-        relevant, utilized = mark_context(likely, np.ones(4), completeness)
+        relevant, utilized = feature_model.mark_context(likely, np.ones(4), completeness)
         assert list(np.flatnonzero(relevant)) == [0, 1] and list(np.flatnonzero(utilized)) == expected
 
 
@@ -357,18 +343,18 @@ def test_an_interval_holds_the_labels_of_held_out_rows() -> None:
     generator = np.random.Generator(np.random.PCG64(3))
     values = generator.random(4000)
     truth = np.clip(values + generator.normal(size=4000) * values / 4, 0, 1)
-    spread = fit_spread(values[:2000], truth[:2000])
+    spread = feature_model.fit_spread(values[:2000], truth[:2000])
     estimates = [spread.around(float(value)) for value in values[2000:]]
     inside = [item.low <= label <= item.high for item, label in zip(estimates, truth[2000:], strict=True)]
     assert 0.92 < np.mean(inside) < 0.98
     assert spread.around(0.05).high - spread.around(0.05).low < spread.around(0.7).high - spread.around(0.7).low
-    assert Spread.from_dict(json.loads(json.dumps(spread.as_dict()))) == spread
+    assert feature_model.Spread.from_dict(json.loads(json.dumps(spread.as_dict()))) == spread
     assert spread.around(9.0).low <= 9.0  # beyond the last bin its interval holds
     with pytest.raises(ValueError, match="at least 5 rows"):
-        fit_spread([0.1], [0.2])
+        feature_model.fit_spread([0.1], [0.2])
     for bins in ([], [{"up_to": 0.5, "low": 0, "high": 0}, {"up_to": 0.4, "low": 0, "high": 0}]):
         with pytest.raises(ValueError, match="at least one bin"):
-            Spread.from_dict(bins)
+            feature_model.Spread.from_dict(bins)
 
 
 def test_answer_relevance_follows_its_formula_and_the_documents_do_not_matter() -> None:
@@ -381,12 +367,12 @@ def test_answer_relevance_follows_its_formula_and_the_documents_do_not_matter() 
 
 
 UNSCORABLE = {
-    "no context": ((QUESTION, [], ANSWER), dict.fromkeys(MEASURES[:5], NO_CONTEXT)),
-    "blank context": ((QUESTION, ["", " \n"], ANSWER), dict.fromkeys(MEASURES[:5], NO_CONTEXT)),
-    "no answer": ((QUESTION, DOCUMENTS, " "), dict.fromkeys(MEASURES[1:], NO_ANSWER)),
+    "no context": ((QUESTION, [], ANSWER), dict.fromkeys(MEASURES[:5], scores.NO_CONTEXT)),
+    "blank context": ((QUESTION, ["", " \n"], ANSWER), dict.fromkeys(MEASURES[:5], scores.NO_CONTEXT)),
+    "no answer": ((QUESTION, DOCUMENTS, " "), dict.fromkeys(MEASURES[1:], scores.NO_ANSWER)),
     "refusal": (
         (QUESTION, DOCUMENTS, "The documents do not contain this information."),
-        dict.fromkeys(MEASURES[1:], REFUSED),
+        dict.fromkeys(MEASURES[1:], scores.REFUSED),
     ),
     "no question": (
         ("", DOCUMENTS, ANSWER),
@@ -400,7 +386,7 @@ def test_what_cannot_be_judged_says_why_and_the_rest_is_scored(name: str) -> Non
     given_case, expected = UNSCORABLE[name]
     judged = EmbeddedJudge(WordEmbedder(), model=model_of()).judge(Case.of(*given_case))
     assert {key: score for key, score in judged.scores.items() if not score.is_scored} == {
-        key: unscorable(reason) for key, reason in expected.items()
+        key: scores.unscorable(reason) for key, reason in expected.items()
     }
     assert set(judged.scores) == set(MEASURES) and judged.refused is (name == "refusal")
 
@@ -451,7 +437,7 @@ def test_a_failed_embedder_fails_the_scores_and_no_more() -> None:
             raise EmbedderError("the model is gone", kind="unreachable", retryable=True)
 
     judged = EmbeddedJudge(Broken(), model=model_of()).judge(Case.of(QUESTION, DOCUMENTS, ANSWER))
-    assert judged.scores == dict.fromkeys(MEASURES, failed("embedder")) and judged.annotation is None
+    assert judged.scores == dict.fromkeys(MEASURES, scores.failed("embedder")) and judged.annotation is None
     assert judged.explanation == "the model is gone"
 
 
@@ -486,19 +472,21 @@ class SafeEmbedder(WordEmbedder):
 
 def test_the_second_look_sees_neighbours_document_and_case() -> None:
     likely, documents = np.array([0.9, 0.1, 0.2]), np.array([0, 0, 1])
-    look = dict(zip(SECOND_NAMES, second_look(likely, documents).T, strict=True))
+    look = dict(zip(feature_model.SECOND_NAMES, feature_model.second_look(likely, documents).T, strict=True))
     assert look["before"][1] == pytest.approx(math.log(9)) and look["after"][1] == pytest.approx(math.log(0.25))
     assert look["document_mean"] == pytest.approx([0, 0, math.log(0.25)], abs=1e-9)
     assert look["case_mean"][2] == pytest.approx(math.log(0.4 / 0.6)) and look["case_share_likely"][0] == 1 / 3
 
 
 def test_the_stored_model_is_readable_and_travels() -> None:
-    model = stored_model()
-    assert JudgeModel.from_dict(model.as_dict()).as_dict() == json.loads(FILE.read_text(encoding="utf-8"))
+    model = feature_model.stored_model()
+    assert feature_model.JudgeModel.from_dict(model.as_dict()).as_dict() == json.loads(
+        feature_model.FILE.read_text(encoding="utf-8")
+    )
     data = model.as_dict()
     del data["unsupported"]["features"]["words"]
     with pytest.raises(ValueError, match="differ in \\['words'\\]"):
-        JudgeModel.from_dict(data)
+        feature_model.JudgeModel.from_dict(data)
 
 
 def test_the_stored_model_tells_good_from_bad() -> None:
@@ -519,7 +507,7 @@ def test_the_stored_model_tells_good_from_bad() -> None:
     beside = judge.judge(Case.of(ask, DOCUMENTS, "Pickers bring the leaves to the valley."))
     assert value(good, "answer_relevance") > value(beside, "answer_relevance") + 0.1
     case = Case.of(ask, DOCUMENTS, "Its keeper was Ann Hale.")
-    assert good.annotation == check_annotation(good.annotation, case.context, case.answer)  # type: ignore[arg-type]
+    assert good.annotation == scores.check_annotation(good.annotation, case.context, case.answer)  # type: ignore[arg-type]
     assert judge.judge(case) == good
 
 

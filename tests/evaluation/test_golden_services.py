@@ -1,7 +1,10 @@
-"""Golden sets below the pages: files, differences of versions, what travels, the sample."""
+"""Golden sets below the pages: files, differences of versions, what travels, the sample.
+Questions made from documents, and what a chat model's replies give.
+The questions that ship with ragd against the documentation that they ask about."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -21,11 +24,18 @@ from evaluation_app.golden.formats import (
     unguard,
     write_csv,
 )
-from evaluation_app.golden.questions import Golden, clean_golden
+from evaluation_app.golden.questions import MULTI_HOP, Golden, clean_golden
 from evaluation_app.golden.sets import asked_questions, compare_versions, create_set, keep_version, update_set
 from evaluation_app.golden.suggestions import QuestionCandidate, suggest_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet
-from evaluation_app.sample.loading import SHIPPED, load_golden_set
+from evaluation_app.sample.loading import (
+    GOLDEN_FILE,
+    REPOSITORY,
+    SHIPPED,
+    load_golden_set,
+    read_questions,
+    sample_files,
+)
 from evaluation_app.transfer_parts import VERSIONS
 from ragd.errors import InvalidInput
 
@@ -317,3 +327,80 @@ def test_questions_that_the_search_does_not_find_are_suggested_where_they_are_as
     (made,) = suggest_questions(golden_set, doc_ids=["z"], include_unfound=True).made
     assert (made.suggested, made.by_construction, made.expected_doc_ids) == (True, False, ["z"])
     assert "a, b, c" in made.notes, "the documents that are found instead"
+
+
+CANDIDATE = suggestions.QuestionCandidate("What is a run?", "The record of one search.", "factual", "a", 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "question"),
+    [
+        ("A run is the record of one search or answer.", "What is a run?"),
+        ("BM25 is a sum of weights over the words.", "What is BM25?"),
+        ("Humpback whales are the singers of the sea.", "What are Humpback whales?"),
+        ("- **A [job](x.md)** is one piece of `background` work.", "What is a job?"),
+        ("To back up ragd, dump its one database.", "How do I back up ragd?"),
+        ("It is the record of one search.", None),
+        ("A page that it names is the list of all answers.", None),
+        ("PostgreSQL 17 is the oldest.", None),
+        ("To do this, write a line of text.", None),
+        ("A | is the | table of it.", None),
+        ("Rain falls on the mountain in spring.", None),
+        ("", None),
+    ],
+)
+def test_definitions_and_instructions_become_questions(sentence: str, question: str | None) -> None:
+    assert list(suggestions.turn_sentences(sentence)) == ([question] if question else [])
+
+
+def test_plain_text_keeps_the_words_of_links() -> None:
+    assert suggestions.plain("1. See [the **guide**](a.md), `now`.") == "See the guide, now."
+
+
+@pytest.mark.parametrize(
+    "reply",
+    ["", "no", "[]", '{"questions": 3}', '{"questions": [{"question": "Why?"}]}', '{"questions": ["What is it?"]}'],
+)
+def test_a_reply_that_is_not_what_was_asked_for_gives_nothing(reply: str) -> None:
+    assert suggestions.read_questions(reply, suggestions.Passage("a", 0, "text")) == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "kept"),
+    [
+        ('{"verdicts": [{"standalone": true, "answered": true, "useful": true}]}', 1),
+        ('```json\n{"verdicts": [{"standalone": true, "answered": true, "useful": true}]}\n```', 1),
+        ('{"verdicts": [{"standalone": false, "answered": true, "useful": true}]}', 0),
+        ('{"verdicts": [{"standalone": true, "answered": true}]}', 0),
+        ('{"verdicts": []}', 0),
+        ('{"verdicts": [true]}', 0),
+        ("Yes.", 0),
+    ],
+)
+def test_what_the_critic_does_not_pass_goes(reply: str, kept: int) -> None:
+    assert len(suggestions.passed_critique(reply, [CANDIDATE])) == kept
+
+
+FIGURE = re.compile(r"(?<![\w.])\d+(?:[.,]\d+)*(?![\w])")
+IDENTIFIER = re.compile(r"[\w./-]*(?:_|/|[a-z]-[a-z]|[A-Z]{2,})[\w./-]*\w")
+
+
+def lacking(golden: Golden) -> list[str]:
+    """The figures and identifiers of the expected answer that stand in no expected document."""
+    texts = [(REPOSITORY / doc_id).read_text("utf-8") for doc_id in golden.expected_doc_ids]
+    joined = " ".join(re.sub(r"[`*|]|\]\([^)]*\)|\[", " ", " ".join(texts)).split())
+    parts = {*FIGURE.findall(golden.expected_answer), *IDENTIFIER.findall(golden.expected_answer)}
+    return sorted(part for part in parts if part.strip("./-") not in joined)
+
+
+def test_what_is_expected_stands_in_the_expected_documents() -> None:
+    questions = [clean_golden(item) for item in read_questions(GOLDEN_FILE)]
+    assert len({golden.question for golden in questions}) == len(questions)
+    assert {doc_id for golden in questions for doc_id in golden.expected_doc_ids} <= set(sample_files())
+    answered = [golden for golden in questions if not golden.expects_nothing]
+    assert {golden.question: missing for golden in answered if (missing := lacking(golden))} == {}
+    assert all((golden.category == MULTI_HOP) == (golden.match == "all") for golden in answered)
+    declined = [golden for golden in questions if golden.expects_nothing]
+    assert len(declined) >= 4 and all(golden.category == "abstain" for golden in declined)
+    wrong = clean_golden({"question": "How many?", "expected_doc_ids": ["docs/mcp.md"], "expected_answer": "1,717."})
+    assert lacking(wrong) == ["1,717"]

@@ -1,4 +1,5 @@
-"""Stored runs judged on request, and a share of live traffic: which, how many, kept, forgotten."""
+"""Stored runs judged on request, and a share of live traffic: which, how many, kept, forgotten.
+Feedback on answers: who gives it, what it holds, where it is shown, and that it goes with its run."""
 
 from __future__ import annotations
 
@@ -7,14 +8,20 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection, transaction
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
+from collections_app.access.api_keys import NewKey, create_key
 from collections_app.collections.deletion import delete_collection
 from collections_app.errors import ServiceError
 from collections_app.jobs.leases import claim
 from collections_app.models import AuditEvent, Collection
-from evaluation_app.models import RunScore, Sampling
+from evaluation_app.models import Review, ReviewTask, RunScore, Sampling
+from evaluation_app.reviews.agreement import record_of
+from evaluation_app.reviews.labels import QueuedCount, count_queue, feedback_of, give_feedback, next_task, queue_live
 from evaluation_app.runs.lifecycle import apply_retention
 from evaluation_app.scoring import sampling
 from evaluation_app.scoring.judge_selection import RunSettings
@@ -32,6 +39,7 @@ from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.search.query_pipeline import QueryRequest, ask, search
+from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
 
@@ -243,3 +251,126 @@ def test_the_setting_travels_and_goes_with_its_collection(house: Collection) -> 
     for wrong in ([{"rate": 1}], [rows[0] | {"rate": "all"}], rows * 2):
         with pytest.raises(InvalidInput):
             SAMPLINGS.restore(house, wrong)
+
+
+@pytest.fixture
+def given_run(house: Collection) -> QueryRun:
+    return ask(QueryRequest(house, QUESTION, RetrievePlan(k=3), "api"))
+
+
+def test_feedback_keeps_the_answer_as_it_was_read_and_replaces_what_the_same_person_said(
+    given_run: QueryRun, ada: User
+) -> None:
+    give_feedback(given_run, correct=True, actor=ada)
+    given = give_feedback(given_run, correct=False, comment=" too short ", correction="Switch it off first.", actor=ada)
+    assert (Review.objects.count(), ReviewTask.objects.count()) == (1, 1)
+    assert (given.verdicts, given.note, given.correction) == (
+        {"correctness": 0.0}, "too short", "Switch it off first.",
+    )  # fmt: skip
+    task = given.task
+    assert (task.query_run, task.reason, task.state, task.question_text) == (given_run.pk, "feedback", "done", QUESTION)
+    assert [passage["key"] for passage in task.context] == given_run.retrieved_ids
+    assert task.answer_sentences[0][0] == "a"
+    assert record_of(given)["correction"] == "Switch it off first."
+
+
+def test_people_and_keys_speak_for_themselves_and_for_their_users(given_run: QueryRun, ada: User) -> None:
+    key, _ = create_key(NewKey("front end"), actor=None)
+    give_feedback(given_run, correct=True, actor=ada)
+    for user in ("", "u1", "u2", "u2"):
+        give_feedback(given_run, correct=False, user=user, actor=key)
+    names = [each.reviewer_name for each in feedback_of(given_run.pk)]
+    assert names == ["key front end, u2", "key front end, u1", "key front end", "ada"]
+
+
+def test_feedback_is_not_in_the_queue_and_counts_apart(given_run: QueryRun, ada: User) -> None:
+    give_feedback(given_run, correct=True, actor=ada)
+    counts = count_queue("bob")
+    assert (counts.open, counts.done, counts.feedback, counts.waiting, counts.mine) == (0, 0, 1, 0, 0)
+    assert next_task("bob") is None
+
+
+def test_an_answer_with_feedback_comes_into_the_queue_as_others_do_and_its_feedback_stays(
+    given_run: QueryRun, ada: User
+) -> None:
+    give_feedback(given_run, correct=False, actor=ada)
+    RunScore.objects.create(
+        query_run=given_run.pk, collection_name="house", question_text=QUESTION, outcome="answered", answer="Yes.",
+        asked_at=given_run.created_at,
+    )  # fmt: skip
+    assert queue_live("house", "random") == QueuedCount(1, 0)
+    assert queue_live("house", "random") == QueuedCount(0, 1)
+    tasks = ReviewTask.objects.values_list("reason", "state")
+    assert sorted(tasks) == [("feedback", "done"), ("random sample", "open")]
+    assert len(feedback_of(given_run.pk)) == 1
+
+
+def test_feedback_is_no_review_of_the_queue(client: Client, given_run: QueryRun, ada: User) -> None:
+    task = give_feedback(given_run, correct=False, actor=ada).task
+    client.force_login(ada)
+    address = reverse("evaluation:review-task", args=[task.pk])
+    for answered in (client.get(address), client.post(address, {"correctness": "0.5"})):
+        assert (answered.status_code, answered["Location"]) == (
+            302,
+            reverse("evaluation:query-run", args=[given_run.pk]),
+        )
+    assert Review.objects.count() == 1
+    assert client.get(reverse("evaluation:review", query={"view": "agreement"})).context["agreement"].reviews == 0
+
+
+def test_whom_a_key_speaks_for_is_kept_in_one_form(given_run: QueryRun) -> None:
+    key, _ = create_key(NewKey("front end"), actor=None)
+    names = {give_feedback(given_run, correct=True, user=user, actor=key).reviewer_name for user in ("u1", " u\x001\n")}
+    assert names == {"key front end, u1"}
+
+
+def test_feedback_that_says_nothing_or_too_much_is_refused(given_run: QueryRun, ada: User) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({}, "correct"), ({"comment": "  "}, "correct"), ({"comment": "x" * 4001}, "comment"),
+        ({"correction": "x" * 20_001}, "correction"), ({"correct": True, "user": "u" * 201}, "user"),
+    ]  # fmt: skip
+    for values, field in cases:
+        with pytest.raises(InvalidInput) as refusal:
+            give_feedback(given_run, **values, actor=ada)
+        assert refusal.value.field == field
+        assert not ReviewTask.objects.exists()
+
+
+def test_a_search_has_no_answer_to_speak_of(house: Collection, ada: User) -> None:
+    given_run = search(QueryRequest(house, QUESTION, RetrievePlan(k=3), "api"))
+    with pytest.raises(ServiceError) as refusal:
+        give_feedback(given_run, correct=True, actor=ada)
+    assert (refusal.value.type, refusal.value.status) == ("not_answered", 409)
+
+
+def test_feedback_goes_with_its_run_and_reviews_of_the_queue_stay(given_run: QueryRun, ada: User) -> None:
+    give_feedback(given_run, correct=True, actor=ada)
+    queued = ReviewTask.objects.create(
+        query_run=given_run.pk, collection_name="house", question_text="q", reason="unsure"
+    )
+    forget_scores([given_run.pk])
+    assert list(ReviewTask.objects.all()) == [queued]
+
+
+def test_a_key_sees_and_gives_feedback_on_the_runs_of_its_collections_alone(
+    client: Client, given_run: QueryRun, ada: User
+) -> None:
+    give_feedback(given_run, correct=False, comment="secret remark", actor=ada)
+    make_collection("shed")
+    keys = {name: create_key(NewKey(name, collections=[name]), actor=None)[1] for name in ("house", "shed")}
+    path = f"/v1/runs/{given_run.pk}/feedback"
+
+    def send(name: str, method: str = "GET", body: Any = None) -> Any:
+        return client.generic(
+            method, path, data=body or b"", content_type="application/json",
+            headers={"Authorization": f"Bearer {keys[name]}"},
+        )  # fmt: skip
+
+    for method, body in (("GET", None), ("POST", b'{"correct": true}')):
+        refused = send("shed", method, body)
+        assert (refused.status_code, refused.json()["error"]["type"]) == (404, "unknown_run")
+        assert b"secret remark" not in refused.content
+    assert send("house", "POST", b'{"correct": true, "user": "u1"}').json()["given_by"] == "key house, u1"
+    listed = send("house").json()["items"]
+    assert [(each["correct"], each["comment"]) for each in listed] == [(True, ""), (False, "secret remark")]
+    assert send("house", "POST", b'{"wrong": true}').status_code == 422

@@ -19,7 +19,7 @@ from collections_app.access.permissions import GIVEN
 from ragd_site.api import api as ragd_api
 from ragd_site.api import openapi_document
 from tests.api.conftest import Api
-from tests.api.test_key_scopes import example, operations, send
+from tests.api.test_keys import example, operations, send
 from tests.keys.conftest import FOREIGN, NARROWED, OAK, ROLES, World
 
 NOBODYS = "00000000-0000-4000-8000-000000000000"

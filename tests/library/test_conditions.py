@@ -9,22 +9,13 @@ from typing import Any
 import pytest
 from django.db import connection as django_connection
 
-from ragd.conditions import (
-    DEPTH_MAX,
-    FIELDS,
-    PARTS_MAX,
-    VALUES_MAX,
-    compared_fields,
-    first_failure,
-    matches,
-    parse_condition,
-)
+from ragd import conditions
 from ragd.errors import InvalidInput
 from ragd.search.conditions import condition_sql, document_condition_sql
 from ragd.types import Filters, RetrievePlan
 from tests.typed_filters import random_filter, random_record
 
-OF_CHUNKS = set(FIELDS) - {"tags", "doc_id", "title", "language", "media_type", "created_at", "updated_at"}
+OF_CHUNKS = set(conditions.FIELDS) - {"tags", "doc_id", "title", "language", "media_type", "created_at", "updated_at"}
 MAKE = """
 CREATE TEMP TABLE rows_tried (number int, doc_id text COLLATE "C", tags text[], metadata jsonb, attributes jsonb)
     ON COMMIT DROP;
@@ -34,9 +25,9 @@ CREATE TEMP TABLE documents_tried (collection_id int, doc_id text COLLATE "C", t
 
 
 def check(values: object, record: dict[str, Any]) -> bool:
-    condition = parse_condition(values)
+    condition = conditions.parse_condition(values)
     assert condition is not None
-    return matches(condition, record)
+    return conditions.matches(condition, record)
 
 
 def compare(field: str, op: str, value: Any = None) -> dict[str, Any]:
@@ -66,21 +57,21 @@ def test_sql_and_python_pass_the_same_rows(db: None) -> None:
             )
         for _ in range(700):
             stated = random_filter(chance)
-            condition = parse_condition(stated)
+            condition = conditions.parse_condition(stated)
             assert condition is not None
             sql, params = condition_sql(condition, "documents_tried")
             cursor.execute(f"SELECT number FROM rows_tried WHERE {sql}", params | {"collection_id": 7})
             passed = {number for (number,) in cursor.fetchall()}
-            expected = {number for number, record in enumerate(records) if matches(condition, record)}
+            expected = {number for number, record in enumerate(records) if conditions.matches(condition, record)}
             assert passed == expected, stated
             counts.append(len(passed))
-            if any(each.field in OF_CHUNKS for each in compared_fields(condition)):
+            if any(each.field in OF_CHUNKS for each in conditions.compared_fields(condition)):
                 with pytest.raises(InvalidInput):
                     document_condition_sql(condition)
                 continue
             sql, params = document_condition_sql(condition)
             cursor.execute(f"SELECT doc_id FROM documents_tried WHERE {sql}", params)
-            chosen = {doc_id for doc_id, record in documents.items() if matches(condition, record)}
+            chosen = {doc_id for doc_id, record in documents.items() if conditions.matches(condition, record)}
             assert {doc_id for (doc_id,) in cursor.fetchall()} == chosen, stated
             of_documents += 0 < len(chosen) < len(documents)
     assert sum(0 < count < len(records) for count in counts) > 300, "most filters tell rows apart"
@@ -168,7 +159,7 @@ def test_a_chunk_is_found_by_its_place(stated: dict[str, Any], passes: bool) -> 
         (compare("metadata.n", "eq", "\x00"), "metadata.n"),
         (compare("metadata.n", "eq"), "metadata.n"),
         ({"field": "metadata.n", "op": "eq", "value": None}, "metadata.n"),
-        (compare("metadata.n", "in", list(range(VALUES_MAX + 1))), "metadata.n"),
+        (compare("metadata.n", "in", list(range(conditions.VALUES_MAX + 1))), "metadata.n"),
         (compare("metadata.n", "eq", "x" * 3000), "metadata.n"),
         ({**compare("page", "eq", 3), "boost": 2}, "boost"),
         ({"and": []}, "and"),
@@ -176,23 +167,23 @@ def test_a_chunk_is_found_by_its_place(stated: dict[str, Any], passes: bool) -> 
         ([compare("page", "eq", 3)], "field"),
         ("page = 3", "field"),
         ({"field": ["page"], "op": "eq", "value": 3}, "field"),
-        ({"or": [compare("page", "eq", 3)] * PARTS_MAX}, str(PARTS_MAX)),
+        ({"or": [compare("page", "eq", 3)] * conditions.PARTS_MAX}, str(conditions.PARTS_MAX)),
     ],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_refused_by_name(stated: object, named: str) -> None:
     with pytest.raises(InvalidInput) as refusal:
-        parse_condition(stated)
+        conditions.parse_condition(stated)
     assert refusal.value.field == "filter"
     assert named in refusal.value.message
 
 
 def test_depth_is_limited() -> None:
     stated: dict[str, Any] = compare("page", "eq", 3)
-    for _ in range(DEPTH_MAX - 1):
+    for _ in range(conditions.DEPTH_MAX - 1):
         stated = {"not": stated}
-    assert parse_condition(stated)
+    assert conditions.parse_condition(stated)
     with pytest.raises(InvalidInput):
-        parse_condition({"not": stated})
+        conditions.parse_condition({"not": stated})
 
 
 def test_equal_filters_have_one_form_and_one_hash() -> None:
@@ -207,23 +198,25 @@ def test_equal_filters_have_one_form_and_one_hash() -> None:
             ]
         },
     )
-    plans = [RetrievePlan(filters=Filters(where=parse_condition(stated))) for stated in same]
+    plans = [RetrievePlan(filters=Filters(where=conditions.parse_condition(stated))) for stated in same]
     assert plans[0].hash == plans[1].hash
     assert RetrievePlan.from_dict(plans[0].as_dict()) == plans[0]
     assert RetrievePlan.from_dict(json.loads(json.dumps(plans[0].as_dict()))).hash == plans[0].hash
-    assert plans[0].hash != RetrievePlan(filters=Filters(where=parse_condition({"or": [one, two, three]}))).hash
+    assert (
+        plans[0].hash != RetrievePlan(filters=Filters(where=conditions.parse_condition({"or": [one, two, three]}))).hash
+    )
 
 
 def test_a_plan_without_a_typed_filter_keeps_its_form() -> None:
     assert RetrievePlan().as_dict()["filters"] == {"tags_any": [], "tags_all": [], "metadata": {}}
     assert Filters.from_dict({"where": {}}) == Filters() and not Filters()
-    assert Filters(where=parse_condition(compare("page", "eq", 1)))
+    assert Filters(where=conditions.parse_condition(compare("page", "eq", 1)))
 
 
 def test_the_part_that_fails_is_told() -> None:
     page, kind = compare("page", "eq", 3), compare("metadata.kind", "eq", "x")
-    condition = parse_condition({"and": [page, kind]})
+    condition = conditions.parse_condition({"and": [page, kind]})
     assert condition is not None
-    failure = first_failure(condition, {"attributes": {"page": 3}, "metadata": {}})
+    failure = conditions.first_failure(condition, {"attributes": {"page": 3}, "metadata": {}})
     assert failure is not None and failure.as_dict() == kind
-    assert first_failure(condition, {"attributes": {"page": 3}, "metadata": {"kind": "x"}}) is None
+    assert conditions.first_failure(condition, {"attributes": {"page": 3}, "metadata": {"kind": "x"}}) is None

@@ -1,3 +1,7 @@
+"""The list of chunks that hold a number or a code of the query, beside the two of a hybrid search.
+Hops: names of what was found are looked for in turn, by rules alone.
+RetrievePlan: what it refuses, and which plans are one and the same."""
+
 from __future__ import annotations
 
 import math
@@ -9,7 +13,23 @@ import numpy as np
 import psycopg
 import pytest
 
+from ragd.errors import InvalidInput
 from ragd.search import retrieval, vector_search
+from ragd.search.fusion import fuse
+from ragd.search.hops import (
+    HOP_WEIGHT,
+    Bridge,
+    Mention,
+    add_codes,
+    codes_of,
+    find_mentions,
+    holds,
+    list_weights,
+    names_in,
+    usage_in,
+    weigh,
+    weights_of,
+)
 from ragd.search.lexical_search import read_query
 from ragd.search.retrieval import retrieve, retrieve_detailed, with_rows
 from ragd.store.indexing import delete_document_chunks, index
@@ -211,3 +231,225 @@ def test_a_vector_means_the_same_as_text_and_in_binary(make_store: Any) -> None:
         {"sent": sent, "text": vector_search.vector_text(vector)},
     )
     assert same is True
+
+
+TEXTS = {
+    "engine": "The Zorka Engine is a small motor for boats. It is built by Halden Works since 1950.",
+    "works": "Halden Works was founded by Mira Stroem. The firm has a hall at the harbour.",
+    "mira": "Mira Stroem studied chemistry in Bergen and was fond of sailing.",
+    "other": "A motor for boats needs fuel. The engine is cleaned every year by its owner.",
+    "more": "Engines of boats are loud. Who makes an engine quiet, makes many friends.",
+    "last": "The company of rowers meets in the evening and makes music for the harbour.",
+}
+QUESTION = "Who founded the company that makes the Zorka Engine?"
+
+
+def candidate(name: str, content: str, context: str = "") -> Candidate:
+    return Candidate(doc_id=name, chunk_index=0, content=content, score=1.0, context=context)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "names"),
+    [
+        ("The pump is built by Halden Works in Oslo.", ["Halden Works", "Oslo"]),
+        ("Press the `Start` button of “Blue Hall” first.", ["Start", "Blue Hall"]),
+        ("then set RAGD_MAX_MB or maxSize, see [Scopes](keys.md).", ["RAGD_MAX_MB", "maxSize", "Scopes"]),
+        ("A paper gasket is a ring.", ["paper gasket"]),
+        ("It is of no use.", []),
+        ("he met Anna and Bert there", ["Anna and Bert", "Anna", "Bert"]),
+        ("Nothing is 4096 here, nor \"17\".", []),
+    ],
+)  # fmt: skip
+def test_names_of_a_sentence(sentence: str, names: list[str]) -> None:
+    assert [name for name in names_in(sentence) if name != "Nothing"] == names
+
+
+def test_the_first_word_of_a_sentence_is_a_name_where_other_sentences_write_it_so() -> None:
+    pool = [candidate("a", "Oslo lies at the sea. Trains to Oslo run late, and among them the last.")]
+    usage = usage_in(pool)
+    assert names_in("Oslo lies far.", usage) == ["Oslo"] and names_in("Winter lies far.", usage) == []
+    assert names_in("Among Zorka they met.", usage) == ["Zorka"]
+    assert names_in("Kalle Zorka met them.", usage) == ["Kalle Zorka"]
+
+
+def test_mentions_leave_out_the_question_and_share_says_how_near_they_are_to_it() -> None:
+    seeds = [candidate(name, TEXTS[name]) for name in ("engine", "other")]
+    found = {each.text: each for each in find_mentions(QUESTION, seeds, seeds)}
+    assert "Zorka Engine" not in found and found["Halden Works"].key == ("engine", 0)
+    assert 0 < found["Halden Works"].share <= 1
+    assert find_mentions(QUESTION, [], []) == []
+
+
+def test_weights_are_rarity_times_share_by_place_and_ties_go_by_name() -> None:
+    first, second = ("a", 0), ("b", 0)
+    mentions = [Mention("Beta", first, 0.5), Mention("Alpha", first, 0.5), Mention("Gone", first, 1.0)]
+    mentions += [Mention("Beta", second, 1.0), Mention("Once", second, 1.0), Mention("Light", second, 0.1)]
+    rarity = {"beta": 2.0, "alpha": 2.0, "gone": 2.0, "once": 0.0, "light": 2.0}
+    beta = 2.0 / 2**0.5
+    assert weigh(mentions, rarity, ["gone"]) == [Bridge("Beta", ("b", 0), beta), Bridge("Alpha", ("a", 0), 1.0)]
+    assert weigh(mentions[:2], rarity) == [Bridge("Alpha", ("a", 0), 1.0), Bridge("Beta", ("a", 0), 1.0)]
+    assert weigh([], {}) == []
+
+
+def test_a_name_is_held_as_whole_words() -> None:
+    assert holds("the halden works.", "halden works") and not holds("halden worksheet", "halden works")
+
+
+def test_a_list_of_a_hop_counts_as_all_of_the_first_retrieval_and_a_little_less() -> None:
+    assert list_weights(["vector", "lexical", "hop2"], {"vector": 2.0})["hop2"] == 3 * HOP_WEIGHT
+    assert list_weights(["vector", "hop2"], {"vector": 0.0})["hop2"] == HOP_WEIGHT
+
+
+@pytest.fixture
+def store_of_hops(make_store: Any) -> Store:
+    return fill(make_store())
+
+
+def fill(made: Store) -> Store:
+    index([chunk for name, text in TEXTS.items() for chunk in make_chunks(name, text)], made)
+    return made
+
+
+@pytest.mark.parametrize("mode", ["vector", "lexical", "hybrid"])
+def test_the_second_document_is_found_by_the_name_that_the_first_brings_in(store_of_hops: Store, mode: Any) -> None:
+    plan = RetrievePlan(mode=mode, k=3, hops=2)
+    found = retrieve_detailed("Zorka Engine", plan, store_of_hops)
+    assert "works" in {each.doc_id for each in found.candidates}
+    link = found.links["works", 0]
+    assert (link.hop, link.term, link.doc_id, link.chunk_index) == (2, "Halden Works", "engine", 0)
+    assert {each.key for each in found.lists["hop2"]} == set(found.links) and len(found.links) <= 2
+    assert retrieve("Zorka Engine", plan, store_of_hops) == found.candidates
+
+
+def test_a_third_hop_goes_on_from_the_second(store_of_hops: Store) -> None:
+    plan = RetrievePlan(mode="lexical", k=3, hops=3)
+    found = retrieve_detailed("Which motor is named Zorka?", plan, store_of_hops)
+    terms = {link.hop: (link.term, link.doc_id) for link in found.links.values()}
+    assert terms == {2: ("Halden Works", "engine"), 3: ("Mira Stroem", "works")}
+    assert [each.doc_id for each in found.candidates[:3]].count("mira") <= 1
+    assert {name: [each.doc_id for each in found.lists[name]] for name in ("hop2", "hop3")} == {
+        "hop2": ["works"], "hop3": ["mira"],
+    }  # fmt: skip
+
+
+def test_filters_and_disabled_chunks_hold_for_hops(store_of_hops: Store) -> None:
+    plan = RetrievePlan(mode="lexical", k=4, hops=2, filters=Filters(tags_any=("none",)))
+    assert retrieve_detailed(QUESTION, plan, store_of_hops).links == {}
+    store_of_hops.connection.cursor().execute(
+        f"UPDATE {store_of_hops.collection.partition} SET enabled = false WHERE doc_id = 'works'"
+    )
+    assert ("works", 0) not in retrieve_detailed(QUESTION, replace(plan, filters=Filters()), store_of_hops).links
+
+
+def test_a_collection_without_keyword_search_has_hops_too(make_store: Any) -> None:
+    store_of_hops = fill(make_store(hybrid_enabled=False))
+    found = retrieve_detailed("Zorka Engine", RetrievePlan(mode="vector", k=2, hops=2), store_of_hops)
+    assert [(link.term, key) for key, link in found.links.items()] == [("Halden Works", ("works", 0))]
+
+
+def test_one_hop_changes_neither_the_plan_nor_the_result(store_of_hops: Store) -> None:
+    plain = RetrievePlan(mode="hybrid", k=4)
+    assert "hops" not in plain.as_dict() and RetrievePlan.from_dict({"hops": 1}).hash == RetrievePlan().hash
+    assert replace(plain, hops=2).hash != plain.hash
+    found = retrieve_detailed(QUESTION, plain, store_of_hops)
+    assert found.links == {} and "hop2" not in found.lists and "hops" not in found.timings_ms
+
+
+def candidate_of_codes(name: str, content: str = "") -> Candidate:
+    return Candidate(doc_id=name, chunk_index=0, content=content, score=1.0, tags=(), metadata={})
+
+
+def test_codes_are_words_with_a_digit_and_three_characters() -> None:
+    text = "Where is AK-0201234, part B7 of v2.1/x, from 2019? And 2019, 12 and abc."
+    assert codes_of(text) == ["AK-0201234", "v2.1/x", "2019"]
+    assert codes_of("价格2019年") == ["2019"] and codes_of("") == []
+
+
+def test_a_chunk_with_the_code_passes_one_in_the_middle_of_both_lists() -> None:
+    rows = [candidate_of_codes(f"{number:02}", f"| AK-{number:03} | 12 |") for number in range(20)]
+    lists = {"vector": rows[1:10], "lexical": [rows[0], *rows[1:]]}
+    plan = RetrievePlan()
+    with_codes = add_codes("price of ak-000", lists, plan)
+    assert [each.key for each in with_codes["codes"]] == [("00", 0)] and set(with_codes["codes"][0].ranks) == {"codes"}
+    best = fuse(with_codes, params={"weights": weights_of(with_codes, plan)})[0]
+    assert best.key == ("00", 0) and best.score == pytest.approx(2 / 61)
+    assert {name: place.rank for name, place in best.ranks.items()} == {"lexical": 1, "codes": 1, "fused": 1}
+    assert fuse(lists)[0].key == ("01", 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "plan"),
+    [
+        ("price of AK-000", RetrievePlan(weights={"codes": 0})),
+        ("price of AK-000", RetrievePlan(weights={"lexical": 0})),
+        ("price of AK", RetrievePlan()),  # no digit
+        ("price of AK-00", RetrievePlan()),  # a part of codes alone
+        ("which have 12", RetrievePlan()),  # too short
+        ("which cost 123", RetrievePlan()),  # in too many
+    ],
+)
+def test_no_list_where_no_code_decides(text: str, plan: RetrievePlan) -> None:
+    rows = [candidate_of_codes(f"{number:02}", f"| AK-{number:03} | 12 | 123 |") for number in range(4)]
+    assert add_codes(text, {"vector": rows, "lexical": rows}, plan).keys() == {"vector", "lexical"}
+    assert weights_of(("vector", "lexical"), plan).keys() == {"vector", "lexical"}
+
+
+def test_one_list_alone_stays_as_it_is() -> None:
+    rows = [candidate_of_codes("a", "AK-000")]
+    assert add_codes("AK-000", {"lexical": rows}, RetrievePlan()) == {"lexical": rows}
+
+
+def test_the_weight_is_part_of_the_plan_where_it_is_stated() -> None:
+    plain, off = RetrievePlan(), RetrievePlan(weights={"codes": 0})
+    assert RetrievePlan(weights={"codes": 1}).hash == plain.hash != off.hash
+    assert off.weights == {"vector": 1.0, "lexical": 1.0, "codes": 0.0}
+    assert RetrievePlan.from_dict(off.as_dict()) == off
+    for wrong in ({"codes": -1}, {"words": 1}, {"vector": 0, "lexical": 0}):
+        with pytest.raises(InvalidInput) as refused:
+            RetrievePlan(weights=wrong)
+        assert refused.value.field == "weights"
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("weights", {"weights": {"vector": 1, "bm25": 1}}),
+        ("weights", {"weights": {"vector": 0, "lexical": 0}}),
+        ("weights", {"weights": {"vector": -1}}),
+        ("weights", {"weights": {"vector": True}}),
+        ("weights", {"weights": {"lexical": math.inf}}),
+        ("weights", {"weights": {"lexical": math.nan}}),
+        ("weights", {"weights": {"lexical": "2"}}),
+        ("weights", {"weights": {"vector": 1e308, "lexical": 1e308}}),
+        ("weights", {"weights": {"vector": 5e-324, "lexical": 0}}),
+        ("weights", {"weights": [1, 1]}),
+        ("rerank", {"rerank": " "}),
+        ("rerank", {"rerank": 3}),
+        ("compress", {"compress": "summary"}),
+        ("compress", {"compress": ""}),
+        ("token_budget", {"token_budget": 100}),
+        ("token_budget", {"token_budget": 0, "compress": "sentences"}),
+        ("token_budget", {"token_budget": 1.5, "compress": "window"}),
+    ],
+)
+def test_a_wrong_value_is_refused_by_the_name_of_its_field(field: str, values: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=field) as refused:
+        RetrievePlan(**values)
+    assert refused.value.field == field
+
+
+def test_a_weight_for_a_list_that_the_mode_does_not_make_is_fine() -> None:
+    assert RetrievePlan(mode="vector", weights={"lexical": 2}).weights == {"vector": 1.0, "lexical": 2.0}
+
+
+def test_plans_that_mean_the_same_have_the_same_hash() -> None:
+    plain = RetrievePlan()
+    for weights in ({}, {"vector": 1}, {"lexical": 1.0, "vector": 1}):
+        assert RetrievePlan(weights=weights).hash == plain.hash
+    assert RetrievePlan(weights={"vector": 0}).hash == RetrievePlan(weights={"lexical": 1, "vector": 0.0}).hash
+    assert RetrievePlan(weights={"vector": 0}).hash != plain.hash
+
+
+def test_a_plan_comes_back_from_its_own_form() -> None:
+    plan = RetrievePlan(weights={"vector": 2}, rerank="builtin", compress="window", token_budget=90)
+    assert RetrievePlan.from_dict(plan.as_dict()) == plan

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ragd.text import tables
 from ragd.text.chunking import bind, chunk
 from ragd.text.structure import Structure, block_kind
-from ragd.text.tables import (
-    address,
-    clip_cells,
-    column_name,
-    column_number,
-    line_feeds,
-    read_columns,
-    spell_columns,
-    spell_numbers,
-)
 from ragd.types import Candidate, Chunk, ChunkPolicy, Segment
 from retrieval_app.answers.citations import place_of
 from retrieval_app.answers.extractive_answerer import read_sentences
@@ -77,18 +68,20 @@ def test_rows_and_cells_follow_the_numbers_of_the_sheet() -> None:
         for line in item.content.split("\n"):
             number = int(line.split("|")[1].strip()[2:])
             start = item.start + item.content.index(line)
-            found = address(item.attributes["cells"], item.content, item.start, start, start + len(line))
+            found = tables.address(item.attributes["cells"], item.content, item.start, start, start + len(line))
             row = number if number < 30 else number + 1
             assert found == (f"Prices!A{row}:C{row}", "Prices", (row, row))
             price = start + line.index(f"{number}.5")
-            found = address(item.attributes["cells"], item.content, item.start, price, price + len(f"{number}.5"))
+            found = tables.address(
+                item.attributes["cells"], item.content, item.start, price, price + len(f"{number}.5")
+            )
             assert found is not None and found[0] == f"Prices!C{row}"
 
 
 def test_clipping_from_anywhere_gives_what_clipping_in_order_gives() -> None:
-    feeds = line_feeds(TABLE)
+    feeds = tables.line_feeds(TABLE)
     for start in range(0, len(TABLE), 7):
-        rows = [entry[4] for entry in clip_cells(CELLS, feeds, start, start + 1)]
+        rows = [entry[4] for entry in tables.clip_cells(CELLS, feeds, start, start + 1)]
         line = TABLE.count("\n", 0, start)
         expected = [] if line in (0, 1, 3) else ["1" if line == 2 else str(line - 2 if line - 2 < 30 else line - 1)]
         assert TABLE[start] == "\n" or rows == expected
@@ -96,15 +89,15 @@ def test_clipping_from_anywhere_gives_what_clipping_in_order_gives() -> None:
 
 @pytest.mark.parametrize(("sheet", "cell"), [("Prices 2024", "'Prices 2024'!A1"), ("Bob's", "'Bob''s'!A1"), ("", "A1")])
 def test_names_of_sheets_are_written_as_spreadsheets_write_them(sheet: str, cell: str) -> None:
-    found = address([(0, 3, sheet, "A", "1")], "abc", 0, 0, 3)
+    found = tables.address([(0, 3, sheet, "A", "1")], "abc", 0, 0, 3)
     assert found is not None and found[0] == cell
 
 
 def test_columns_and_runs() -> None:
-    assert [column_name(n) for n in (1, 26, 27, 702, 703, 16384)] == ["A", "Z", "AA", "ZZ", "AAA", "XFD"]
-    assert all(column_number(column_name(n)) == n for n in range(1, 2000))
-    assert spell_columns([1, 2, 3, 28]) == "A:C,AB" and read_columns("A:C,AB") == [1, 2, 3, 28]
-    assert spell_numbers([4, 5, 9]) == "4:5,9" and spell_numbers([]) == ""
+    assert [tables.column_name(n) for n in (1, 26, 27, 702, 703, 16384)] == ["A", "Z", "AA", "ZZ", "AAA", "XFD"]
+    assert all(tables.column_number(tables.column_name(n)) == n for n in range(1, 2000))
+    assert tables.spell_columns([1, 2, 3, 28]) == "A:C,AB" and tables.read_columns("A:C,AB") == [1, 2, 3, 28]
+    assert tables.spell_numbers([4, 5, 9]) == "4:5,9" and tables.spell_numbers([]) == ""
 
 
 def test_a_row_is_quoted_with_its_cells() -> None:

@@ -1,8 +1,14 @@
-"""Input checks, cutting of long texts, averages of windows."""
+"""Input checks, cutting of long texts, averages of windows.
+normalize(): what it changes, what it leaves, and that a second time changes nothing.
+split_sentences(): golden cases by kind, and what must hold for any text."""
 
 from __future__ import annotations
 
+import json
 import sys
+import time
+import unicodedata
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragd.errors import DimensionMismatch, EmptyContent, InvalidInput
-from ragd.normalization import normalize
+from ragd.normalization import _PLAIN, PIECE_CHARS, normalize
 from ragd.text import windows
+from ragd.text.chunking import split_sentences
+from ragd.text.sentences import last_sentence_end, sentence_ends
 from ragd.text.windows import Words, accept_texts, average_windows, halve_text, unit_vector
 
 
@@ -155,3 +163,159 @@ def test_a_place_inside_text_without_spaces() -> None:
     assert [place for place in range(len(run) + 1) if windows.is_inside_run(run, place)] == list(range(3, 15))
     assert not any(windows.is_inside_run("汉" * 12, place) for place in range(13))
     assert windows.is_inside_run("a" + "汉" * 13, 1) and not windows.is_inside_run("ab" + "汉" * 13, 1)
+
+
+# Each case is the list of its sentences; the text is their join with one space, or as CJK needs it with none.
+CASES: dict[str, list[list[str]]] = json.loads(
+    (Path(__file__).parent.parent / "data" / "sentences.json").read_text("utf-8")
+)
+BY_LINES = [
+    ["A title", "The text below it."],
+    ["1. Introduction", "2. Methods"],
+    ["- first item", "- second item", "+ third"],
+    ["| a | b |", "| 1. | 2 |"],
+    ["## Heading", "Text."],
+]
+IN_BRACKETS = [
+    ["「行く。」と言った。", "次。"], ["（一。二）三\n四。"], ["（甲）乙（一。", "二"], ["（一。", "二\n三）"],
+    ["（一。", "二" * 301 + "）"], ["（甲\n乙。", "丙）丁"],
+]  # fmt: skip
+
+
+def cut(text: str) -> list[str]:
+    return [text[start:end] for start, end in split_sentences(text)]
+
+
+# list items and rows of tables need no blank line
+CLAUSES = [["ก" * 25, "ข" * 15], ["ก" * 10 + " " + "ข" * 15], ["It is by A. I. Smith."]]
+JOINED = {" ": CASES["spaced"] + CLAUSES, "": CASES["unspaced"] + IN_BRACKETS, "\n\n": BY_LINES, "\n": BY_LINES[1:4]}
+
+
+@pytest.mark.parametrize(("between", "sentences"), [(key, case) for key, cases in JOINED.items() for case in cases])
+def test_golden_sentences(between: str, sentences: list[str]) -> None:
+    assert cut(between.join(sentences)) == sentences
+
+
+@pytest.mark.parametrize("text", ["", " ", "\n\n\t"])
+def test_blank_text_has_no_sentence(text: str) -> None:
+    assert split_sentences(text) == []
+
+
+@given(st.text(alphabet="aA.!? \n\"')1。-|#é") | st.text())
+def test_spans_are_ordered_trimmed_and_cover_everything(text: str) -> None:
+    spans = split_sentences(text)
+    at = 0
+    for start, end in spans:
+        assert not text[at:start].strip()
+        assert text[start:end] == text[start:end].strip() != ""
+        at = end
+    assert not text[at:].strip()
+
+
+@pytest.mark.parametrize("sentences", [["1. Introduction"], ["It is\nX 1.", "Next one."], ["Part 1.", "Next."]])
+def test_a_number_at_the_beginning_of_its_line_ends_nothing(sentences: list[str]) -> None:
+    assert cut("\n" + " ".join(sentences)) == sentences
+
+
+@given(st.text(alphabet="aA.!? \n\"')1。-|#é", min_size=1), st.data())
+def test_the_last_end_is_the_last_of_all(text: str, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(start, len(text)))
+    assert last_sentence_end(text, start, end) == max(sentence_ends(text, start, end), default=0)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end", "last"),
+    [
+        ("One. Two. Three", 0, 15, 9),
+        ("One. Two. Three", 0, 9, 4),  # the end itself is none
+        ("One. Two. Three", 4, 15, 9),
+        ("One. Two. Three", 9, 15, 0),
+        ("Two。 Dr. Who", 0, 12, 4),
+        ("Dr. Who", 0, 7, 0),
+        ("", 0, 0, 0),
+    ],
+)
+def test_where_the_last_sentence_of_a_span_ends(text: str, start: int, end: int, last: int) -> None:
+    assert last_sentence_end(text, start, end) == last
+
+
+@pytest.mark.parametrize("unit", [". ", "a. ", ".", '."', "\n", "\n ", "Dr. ", "。", "( ", "a.b"])
+def test_time_is_linear(unit: str) -> None:
+    text = unit * (400_000 // len(unit))
+    began = time.process_time()
+    split_sentences(text)
+    assert time.process_time() - began < 5
+
+
+ANY_CHARACTER = st.characters(exclude_categories=())  # surrogates too
+MARKS = "".join(chr(code) for code in range(0x300, 0x370)) + "\u0344\u0f73\U0001d165\U0001e8d0"
+
+
+@pytest.mark.parametrize(
+    ("raw", "clean"),
+    [
+        ("", ""),
+        (" \t a  b \n\n ", " \t a  b \n\n "),
+        ("a\r\nb\rc\nd", "a\nb\nc\nd"),
+        ("a\r\r\nb\n\rc", "a\n\nb\n\nc"),
+        ("a\x0bb\x0cc\x1cd\x1de\x1ef\x85g\u2028h\u2029i", "a\nb\nc\nd\ne\nf\ng\nh\ni"),
+        ("n\x00u\x01l\x07\x08\x1b\x1f\x7f\x80\x9fs", "nuls"),
+        ("\ufeffmark\ufeff", "mark"),
+        ("e\u0301 \u212b \u1112\u1161\u11ab", "é Å 한"),
+        ("e\x00\u0301", "é"),
+        ("\ud800 lone \udc00", "\ufffd lone \ufffd"),
+        ("\ud83d\ude00", "😀"),
+        ("\ud83d\ud83d\ude00\ude00", "\ufffd😀\ufffd"),
+        ("ﬁ ½ Ⅳ \xa0 \u200b \xad \u202e", "ﬁ ½ Ⅳ \xa0 \u200b \xad \u202e"),
+    ],
+)
+def test_normalized_form(raw: str, clean: str) -> None:
+    assert normalize(raw) == clean
+    assert normalize(clean) == clean
+
+
+def test_plain_characters_change_neither_alone_nor_together() -> None:
+    """No unwanted character, no mark, none that composes with one before it."""
+    plain = [char for char in map(chr, range(0x80, 0x110000)) if _PLAIN.fullmatch(char)]
+    second = {pair[1] for char in map(chr, range(0x110000)) if len(pair := unicodedata.normalize("NFD", char)) == 2}
+    assert len(plain) > 40_000
+    assert not second & set(plain)
+    assert not any(unicodedata.combining(char) or unicodedata.category(char) in ("Cc", "Cs", "Zl") for char in plain)
+    assert unicodedata.is_normalized("NFC", "".join(plain))
+    assert not set("\u0085\u2028\u2029\ufeff") & set(plain)
+
+
+def test_a_long_text_is_normalized_like_its_parts() -> None:
+    line = "caf\u0065\u0301\x00 \r\n"
+    text = line * (3 * PIECE_CHARS // len(line))
+    assert normalize(text) == normalize(line) * (len(text) // len(line))
+
+
+def test_a_carriage_return_at_the_end_of_a_piece() -> None:
+    text = "a" * PIECE_CHARS + "\r\n" + "b" * PIECE_CHARS + "\r" + "\u0301"
+    assert normalize(text) == "a" * PIECE_CHARS + "\n" + "b" * PIECE_CHARS + "\n\u0301"
+
+
+@given(st.text(ANY_CHARACTER))
+def test_idempotent_composed_and_encodable(text: str) -> None:
+    once = normalize(text)
+    assert normalize(once) == once
+    assert unicodedata.is_normalized("NFC", once)
+    once.encode()
+    assert not set("\r\x00\x0b\x0c\x85\u2028\u2029\ufeff") & set(once)
+
+
+@given(st.text(st.sampled_from(MARKS + "aé\n한"), min_size=25, max_size=120))
+def test_long_runs_of_marks_are_idempotent_too(text: str) -> None:
+    once = normalize(text)
+    assert normalize(once) == once
+    assert unicodedata.is_normalized("NFC", once)
+    assert once.replace("\u034f", "") == unicodedata.normalize("NFC", text) or "\u034f" in once
+
+
+def test_marks_in_hostile_order_take_linear_time() -> None:
+    began = time.perf_counter()
+    clean = normalize("a" + "\u0301\u0316" * 200_000)
+    assert time.perf_counter() - began < 10
+    assert len(clean) == pytest.approx(400_001, rel=0.05)

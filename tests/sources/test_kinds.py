@@ -1,8 +1,15 @@
-"""Feeds, repositories, WebDAV, mailboxes and buckets, each from a real server on the loopback."""
+"""Feeds, repositories, WebDAV, mailboxes and buckets, each from a real server on the loopback.
+The source of docs/sources.md, installed as a package would be.
+Websites: what is found by links and by sitemaps, within which bounds, and what fails without a deletion."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gzip
+import json
+import re
+import sys
+from collections.abc import Callable, Iterator
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +17,7 @@ import pytest
 from dulwich import porcelain
 
 from collections_app.models import Document, Source
+from collections_app.sources.kinds import registry
 from collections_app.sources.kinds.imap import _quote
 from ragd.errors import InvalidInput
 from tests.fakes.imap_server import ImapServer, imap_server
@@ -202,3 +210,147 @@ def test_a_prefix_of_a_bucket(connect: Connect, s3_server: S3Server, settings: A
     settings.RAGD_S3_ENDPOINT, settings.RAGD_S3_BUCKETS = s3_server.url, ["other"]
     run = sync(source)
     assert (run.state, run.error_type) == ("failed", "forbidden")
+
+
+def page(text: str, *links: str, head: str = "") -> Page:
+    listed = "".join(f'<a href="{link}">{link}</a>' for link in links)
+    return Page(f"<html><head><title>T</title>{head}</head><body><p>{text}</p>{listed}</body></html>".encode())
+
+
+def names(site: WebServer, *paths: str) -> list[str]:
+    return [f"127.0.0.1:{site.port}{path}" for path in paths]
+
+
+def test_links_are_followed_within_bounds(connect: Connect, web_server: WebServer) -> None:
+    site = web_server
+    site.pages |= {
+        "/robots.txt": Page(b"User-agent: *\nDisallow: /docs/private"),
+        "/docs/": page(
+            "Start.", "a", "/docs/b?x=1#y", "/other", "http://elsewhere.example/", "private", "logo.png", "old/z"
+        ),
+        "/docs/a": page("One.", "deep", "b?x=1", "moved"),
+        "/docs/b?x=1": page("Two.", "/docs/"),
+        "/docs/deep": page("Three.", "deeper"),
+        "/docs/deeper": page("Too deep."),
+        "/docs/moved": Page(status=301, headers={"Location": "/docs/hidden"}),
+        "/docs/hidden": page("Not to be indexed.", "shown", head='<meta name="robots" content="noindex">'),
+        "/docs/shown": page("Never followed: too deep."),
+        "/docs/old/z": page("Left out."),
+        "/docs/private": page("Closed."),
+        "/other": page("Outside."),
+    }  # fmt: skip
+    source = connect("website", url=site.url("/docs/"), depth=2, exclude=["/docs/old/"])
+    run = sync(source)
+    assert changes(run) == {"added": names(site, "/docs", "/docs/a", "/docs/b?x=1", "/docs/deep")}
+    assert "/docs/private" not in site.paths()
+    assert Document.objects.get(doc_id__endswith="/docs/a").title == "T"
+    site.pages["/docs/a"] = page("One, anew.", "deep")
+    site.pages["/docs/deep"] = Page(status=404)
+    run = sync(source)
+    assert changes(run) == {"updated": names(site, "/docs/a"), "deleted": names(site, "/docs/deep")}
+
+
+def test_scripts_that_change_with_every_request_change_nothing(connect: Connect, web_server: WebServer) -> None:
+    web_server.pages["/"] = page("Same.", head="<script>nonce=1</script>")
+    source = connect("website", url=web_server.url("/"))
+    sync(source)
+    web_server.pages["/"] = page("Same.", head="<script>nonce=2</script>")
+    assert totals(sync(source)) == (0, 0, 0, 1, 0)
+
+
+def test_a_page_that_fails_for_now_deletes_nothing(connect: Connect, web_server: WebServer) -> None:
+    site = web_server
+    site.pages |= {"/": page("Start.", "a", "b", "c"), "/a": page("A.", "d"), "/b": page("B."), "/c": page("C."),
+                   "/d": page("D.")}  # fmt: skip
+    source = connect("website", url=site.url("/"))
+    assert totals(sync(source))[0] == 5
+    site.pages["/a"] = Page(status=503)  # /d is found over it
+    site.pages["/b"] = Page(status=404)
+    run = sync(source)
+    assert (run.state, changes(run), Document.objects.count()) == ("succeeded", {"failed": names(site, "/a")}, 5)
+    site.pages["/"] = Page(status=404)
+    run = sync(source)
+    assert (run.state, run.error_type, Document.objects.count()) == ("failed", "not_found", 5)
+
+
+def test_the_page_limit_ends_the_crawl_and_deletes_nothing(connect: Connect, web_server: WebServer) -> None:
+    web_server.pages |= {"/": page("Start.", *(f"p{n}" for n in range(9)))}
+    web_server.pages |= {f"/p{n}": page(f"Page {n}.") for n in range(9)}
+    assert sync(connect("website", url=web_server.url("/"), max_pages=4)).report["added"] == 4
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_sitemap_names_pages_and_when_they_changed(connect: Connect, web_server: WebServer, packed: bool) -> None:
+    site = web_server
+
+    def sitemap(*entries: tuple[str, str]) -> Page:
+        rows = "".join(f"<url><loc>{site.url(path)}</loc><lastmod>{at}</lastmod></url>" for path, at in entries)
+        text = f'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">{rows}</urlset>'.encode()
+        return Page(gzip.compress(text) if packed else text)
+
+    index = f"<sitemapindex><sitemap><loc>{site.url('/pages.xml')}</loc></sitemap></sitemapindex>"
+    site.pages |= {"/sitemap.xml": Page(index.encode()), "/a": page("A.", "/c"), "/b": page("B."), "/c": page("C.")}
+    site.pages["/pages.xml"] = sitemap(("/a", "2026-01-01"), ("/b", "2026-01-01"))
+    source = connect("website", url=site.url("/"), find="sitemap")
+    assert changes(sync(source)) == {"added": names(site, "/a", "/b")}
+    site.asked.clear()
+    site.pages["/a"], site.pages["/pages.xml"] = page("A2."), sitemap(("/a", "2026-02-02"), ("/b", "2026-01-01"))
+    assert changes(sync(source)) == {"updated": names(site, "/a")}
+    assert site.paths() == ["/sitemap.xml", "/pages.xml", "/a"]
+    site.pages["/pages.xml"] = Page(b'<!DOCTYPE x [<!ENTITY e "e">]><urlset/>')
+    run = sync(source)
+    assert (run.state, Document.objects.count()) == ("failed", 2)
+
+
+def test_addresses_of_this_machine_are_refused(connect: Connect, web_server: WebServer, settings: Any) -> None:
+    web_server.pages["/"] = page("Inside.")
+    settings.RAGD_FETCH_ALLOWED_NETWORKS = []
+    run = sync(connect("website", url=web_server.url("/")))
+    assert (run.state, run.error_type, web_server.asked) == ("failed", "address_refused", [])
+    for values, field in (
+        ({"url": "file:///etc/passwd"}, "url"),
+        ({"url": "https://a.example/", "sitemap": "https://b.example/sitemap.xml"}, "sitemap"),
+        ({"url": "https://a.example/", "exclude": ["old"]}, "exclude"),
+        ({"url": "https://a.example/", "depth": 99}, "depth"),
+        ({"url": "https://a.example/", "find": "guess"}, "find"),
+        ({}, "url"),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            connect("website", **values)
+        assert caught.value.field == field
+
+
+DOCS = (Path(__file__).resolve().parents[2] / "docs" / "sources.md").read_text()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The example, and entry points that cannot be loaded or are no sources."""
+    (code,) = re.findall(r"```python\n(.*?)```", DOCS, re.DOTALL)
+    (name, value) = re.findall(r'^(\S+) = "(acme_wiki:\w+)"$', DOCS, re.MULTILINE)[0]
+    (tmp_path / "acme_wiki.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    values = [(name, value), ("gone", "no_such_module:Thing"), ("other", "json:loads")]
+    offered = [EntryPoint(*each, registry.GROUP) for each in values]
+    monkeypatch.setattr(registry, "entry_points", lambda group: offered if group == registry.GROUP else [])
+    registry.source_kinds.cache_clear()
+    yield
+    registry.source_kinds.cache_clear()
+    sys.modules.pop("acme_wiki", None)
+
+
+def test_the_example_of_the_documentation_syncs(installed: None, connect: Any, web_server: WebServer) -> None:
+    assert set(registry.source_kinds()) == {*(each.kind for each in registry.BUILT_IN), "acme-wiki"}
+
+    def index(*pages: tuple[str, int]) -> Page:
+        return Page(json.dumps([{"path": path, "revision": n, "title": f"On {path}"} for path, n in pages]).encode())
+
+    web_server.pages |= {f"/wiki/{name}": Page(f"<p>All about {name}.</p>".encode()) for name in ("a", "b", "c")}
+    web_server.pages["/wiki/index.json"] = index(("a", 1), ("b", 1))
+    wiki = connect("acme-wiki", url=web_server.url("/wiki/"))
+    assert changes(sync(wiki)) == {"added": ["a", "b"]}
+    document = Document.objects.get(doc_id="a")
+    assert (document.title, document.media_type) == ("On a", "text/html")
+    web_server.pages["/wiki/index.json"] = index(("a", 2), ("c", 1))
+    web_server.pages["/wiki/a"] = Page(b"<p>Anew.</p>")
+    assert changes(sync(wiki)) == {"added": ["c"], "deleted": ["b"], "updated": ["a"]}

@@ -1,27 +1,59 @@
-"""Syncs: what they bring, change and delete, what they leave alone, and what happens when they are disturbed."""
+"""Syncs: what they bring, change and delete, what they leave alone, and what happens when they are disturbed.
+Who sees sources, their syncs and what these changed: whoever may write, without documents kept from them.
+Sources over the API and the command line, and the gauge of their states."""
 
 from __future__ import annotations
 
+import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.test import Client
 from django.utils import timezone
 
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.access.context import Access, using_access
+from collections_app.access.document_access import set_access
+from collections_app.access.permissions import Role
+from collections_app.access.services import access_of_user
+from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from collections_app.jobs.operations import cancel_operation, process_operation, requeue_operations
-from collections_app.models import AuditEvent, Collection, Document, IngestJob, Operation, Source, TrashedDocument
+from collections_app.models import (
+    AuditEvent,
+    Collection,
+    Document,
+    IngestJob,
+    Operation,
+    RoleGrant,
+    Source,
+    SourceChange,
+    TrashedDocument,
+)
 from collections_app.sources import sync as syncs
 from collections_app.sources.kinds import registry
 from collections_app.sources.kinds.protocol import BaseSource, Field, File, Item, SourceError
-from collections_app.sources.records import SourceValues, delete_source, list_sources, save_source, troubled_sources
+from collections_app.sources.records import (
+    SourceValues,
+    count_states,
+    delete_source,
+    list_sources,
+    save_source,
+    troubled_sources,
+)
 from collections_app.sources.sync import request_run, start_syncs
+from collections_app.tasks import run_operation
 from ragd.errors import InvalidInput
+from tests.api.conftest import Api
 from tests.sources.syncing import changes, sync, totals
 
 pytestmark = pytest.mark.django_db
@@ -306,3 +338,102 @@ def test_a_folder_is_read_within_its_bounds(connect: Connect, share: Path, notes
     share.rename(share.parent / "gone")
     run = sync(folder)
     assert (run.state, run.error_type, Document.objects.count()) == ("failed", "unreachable", 2)
+
+
+def make_source(collection: Collection) -> Source:
+    source = Source.objects.create(collection=collection, kind="website", name="docs", last_error="torn")
+    run = Operation.objects.create(kind="sync", subject=collection.name, source=source, finished_at=timezone.now())
+    for doc_id in ("open.md", "secret.md"):
+        SourceChange.objects.create(run=run, collection=collection, doc_id=doc_id, kind="added")
+    return source
+
+
+def as_role(name: str, role: str, collection: Collection) -> Access:
+    user = User.objects.create_user(name)
+    RoleGrant.objects.create(user=user, collection_id=collection.pk, role=role)
+    return access_of_user(user)
+
+
+def test_rows_are_those_of_who_may_write_there(notes: Collection, embeddings: Any) -> None:
+    other = create_collection(name="other")
+    source = make_source(notes)
+    make_source(other)
+    set_access(notes, ["secret.md"])
+    seen = {}
+    for name, role in (("viewer", Role.VIEWER), ("curator", Role.CURATOR), ("administrator", Role.ADMINISTRATOR)):
+        with using_access(as_role(name, role, notes)):
+            changes = sorted(SourceChange.objects.values_list("doc_id", flat=True))
+            seen[name] = (list(Source.objects.all()), Operation.objects.count(), changes)
+    assert (seen["viewer"], seen["curator"]) == (([], 0, []), ([source], 1, ["open.md"]))
+    assert seen["administrator"] == ([source], 1, ["open.md", "secret.md"])
+
+
+def test_a_curator_deletes_a_source_with_changes_that_they_do_not_see(notes: Collection) -> None:
+    source = make_source(notes)
+    set_access(notes, ["secret.md"])
+    with using_access(as_role("curator", Role.CURATOR, notes)):
+        delete_source(Source.objects.select_related("collection").get(pk=source.pk))
+    assert not SourceChange.objects.exists()
+
+
+def test_a_sync_that_a_curator_runs_sees_what_it_brought(notes: Collection, share: Path, connect: Any) -> None:
+    (share / "secret.md").write_text("# Secret")
+    source = connect("folder", path=str(share))
+    sync(source)
+    set_access(notes, ["secret.md"])
+    (share / "secret.md").write_text("# Secret, longer")
+    with using_access(as_role("curator", Role.CURATOR, notes)):
+        run = sync(source, ingests=False)
+    assert changes(run) == {"updated": ["secret.md"]}
+
+
+ALL = "/collections/notes/sources"
+
+
+def test_a_source_by_the_api(notes: Collection, share: Path) -> None:
+    api = Api(Client(), create_key(NewKey("tests"))[1])
+    (share / "a.txt").write_text("About a.")
+    body = {"kind": "folder", "name": "share", "settings": {"path": str(share)}, "schedule": 60, "tags": ["x"]}
+    refused = api.send("POST", ALL, body | {"settings": {"path": "/etc"}})
+    assert (refused.status_code, refused.json()["error"]["field"]) == (422, "path")
+    made = api.send("POST", ALL, body)
+    assert (made.status_code, made.json()["state"], made.json()["documents"]) == (201, "new", 0)
+    pk = made.json()["id"]
+    assert "secret" not in made.json()
+    begun = api.send("POST", f"{ALL}/{pk}/sync", {"dry_run": True})
+    assert (begun.status_code, begun.json()["state"]) == (202, "running")
+    assert api.send("POST", f"{ALL}/{pk}/sync", {}).status_code == 409
+    run_operation(begun.json()["id"])
+    run = api.send("GET", f"{ALL}/{pk}/runs/{begun.json()['id']}", None).json()
+    assert (run["report"]["added"], run["changes"]) == (1, [{"doc_id": "a.txt", "kind": "added", "reason": ""}])
+    assert [each["report"]["dry_run"] for each in api.send("GET", "/operations?kind=sync", None).json()["items"]] == [
+        True
+    ]
+    assert [each["name"] for each in api.send("GET", ALL, None).json()["items"]] == ["share"]
+    assert api.send("POST", f"{ALL}/{pk + 1}/sync", {}).status_code == 404
+
+
+def ragd(*arguments: str) -> tuple[dict[str, Any], int]:
+    out, status = StringIO(), 0
+    try:
+        call_command("ragd", *arguments, "--json", stdout=out)
+    except SystemExit as stopped:
+        status = int(stopped.code or 0)
+    return json.loads(out.getvalue()), status
+
+
+def test_a_source_by_the_command_line(notes: Collection, share: Path, connect: Any) -> None:
+    for name in ("a.txt", "b.txt"):
+        (share / name).write_text(f"About {name}.")
+    source = connect("folder", path=str(share))
+    answer, status = ragd("sync", "notes", "--dry-run")
+    assert (status, answer["runs"][0]["added"], answer["runs"][0]["dry_run"]) == (0, 2, True)
+    answer, status = ragd("sync", "notes", "--source", source.name)
+    assert (status, [each["doc_id"] for each in answer["runs"][0]["changes"]]) == (0, ["a.txt", "b.txt"])
+    rows = ragd("api", "GET", "/v1/collections/notes/sources")[0]["items"]
+    assert [each["state"] for each in rows] == ["succeeded"]
+    share.rename(share.parent / "gone")
+    answer, status = ragd("sync", "notes")
+    assert (status, answer["runs"][0]["state"]) == (1, "failed")
+    assert count_states() == {"new": 0, "succeeded": 0, "failed": 1, "held": 0, "disabled": 0}
+    assert Operation.objects.count() == 3 and Source.objects.get().last_error

@@ -1,22 +1,32 @@
-"""The content switch: what spans say of texts, in memory, in the store and on the wire."""
+"""The content switch: what spans say of texts, in memory, in the store and on the wire.
+Every call of an embedder is one embeddings span per request, with its tokens, also when it fails.
+Records and the attributes that their annotations name, in all three vocabularies."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import get_args
+from dataclasses import dataclass, fields
+from typing import Annotated, Any, get_args, get_type_hints
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.trace import SpanKind
+from opentelemetry.trace import SpanKind, StatusCode
 
 from evaluation_app.telemetry.store.collector import redacted
 from evaluation_app.telemetry.store.exporter import span_row
 from ragd import telemetry
+from ragd.errors import EmbedderError, EmptyContent
+from ragd.models.embedding import LocalEmbedder, OpenAIEmbedder, Sizes
+from ragd.models.openai_client import RetryPolicy, Server
 from ragd.telemetry.content import Value
+from ragd.telemetry.model_calls import read_timings
+from ragd.telemetry.records import attributes_of, names_of
 from ragd_site.observability.tracing import widest
+from tests.fakes import faults
+from tests.fakes.openai_server import OpenAIServer
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import QUERY, SECRET, make_candidates, make_query_spans
 from tests.telemetry.test_spans import attributes
@@ -171,3 +181,163 @@ def test_the_store_has_its_own_switch(recorder: Recorder, capture: telemetry.Cap
 def test_memory_holds_what_the_more_open_switch_needs(local: telemetry.Capture, remote: telemetry.Capture) -> None:
     order = ["full", "hash", "none"]
     assert widest(local, remote) == order[min(order.index(local), order.index(remote))]
+
+
+VALUES = {str: "text", int: 3, float: 0.5, bool: True}
+# what a call finds out itself, and what goes by another name
+COMPUTED = {"total_ms", "risk_score", "tokens_per_second"}
+
+
+@dataclass
+class Sample:
+    model: Annotated[str, "a.model", "b.model"]
+    share: Annotated[float | None, "a.share"] = None
+    words: Annotated[tuple[str, ...], "a.words"] = ()
+    inside: str = "not written"
+
+    @property
+    def length(self) -> Annotated[int, "a.length"]:
+        return len(self.model)
+
+
+def test_a_field_has_a_name_in_each_vocabulary() -> None:
+    assert attributes_of(Sample("m")) == {"a.model": "m", "b.model": "m", "a.length": 1}
+    whole = attributes_of(Sample("m", share=1, words=("x", "y")))
+    assert (whole["a.share"], type(whole["a.share"]), whole["a.words"]) == (1.0, float, ["x", "y"])
+
+
+def sample_of(hint: Any) -> Any:
+    """A value that a field of this annotation takes."""
+    kind = get_args(hint)[0]
+    for member in (kind, *get_args(kind)):
+        if member in VALUES:
+            return VALUES[member]
+    return ["text"] if "Sequence" in str(kind) else get_args(kind)[0]
+
+
+@pytest.mark.parametrize("kind", [telemetry.ChatCall, telemetry.EmbeddingsCall])
+def test_every_field_of_a_call_reaches_its_span(recorder: Recorder, kind: type[Any]) -> None:
+    """Each field by all of its names, whenever it was set: at the start or while the call ran."""
+    hints = get_type_hints(kind, include_extras=True)
+    written = {field.name: sample_of(hints[field.name]) for field in fields(kind) if field.name in names_of(kind)}
+    with kind(system=written.pop("system"), model=written.pop("model")) as call:
+        for name, value in written.items():
+            setattr(call, name, value)
+    found = attributes(recorder.spans[0])
+    for field, (names, _) in names_of(kind).items():
+        value = getattr(call, field)
+        if field not in COMPUTED and value is not None:
+            wanted = tuple(value) if isinstance(value, list) else value
+            assert {name: found[name] for name in names} == dict.fromkeys(names, wanted), field
+
+
+@pytest.mark.parametrize("kind", telemetry.RECORDS)
+def test_no_two_fields_of_a_record_share_a_name(kind: type[Any]) -> None:
+    names = [name for each, _ in names_of(kind).values() for name in each]
+    assert len(names) == len(set(names)) and names
+
+
+def facts(recorder: Recorder) -> list[tuple[Any, ...]]:
+    names = ("gen_ai.system", "gen_ai.request.model", "gen_ai.usage.input_tokens", "ragd.usage.estimated")
+    return [tuple((span.attributes or {}).get(name) for name in names) for span in recorder.spans]
+
+
+def remote(server: OpenAIServer, **options: Any) -> OpenAIEmbedder:
+    place = Server(server.base_url, server.api_key)
+    return OpenAIEmbedder("text-embedding-x", server.dims, place, policy=RetryPolicy(backoff_s=0.01), **options)
+
+
+def test_a_local_call_counts_the_tokens_that_the_model_read(recorder: Recorder) -> None:
+    LocalEmbedder().embed(["hello world", "hello", "hello world", "word " * 300])
+    assert facts(recorder) == [("ragd.local", "all-MiniLM-L6-v2", 4 + 3 + 304, False)]
+    assert recorder.spans[0].name == "embeddings all-MiniLM-L6-v2"
+
+
+def test_a_remote_call_has_a_span_per_request_with_the_reported_tokens(
+    recorder: Recorder, openai_server: OpenAIServer
+) -> None:
+    remote(openai_server, sizes=Sizes(batch_size=2)).embed(["one text", "two", "three and four"])
+    assert facts(recorder) == [
+        ("openai_compatible", "text-embedding-x", 3, False),
+        ("openai_compatible", "text-embedding-x", 3, False),
+    ]
+    attributes = recorder.spans[0].attributes or {}
+    assert (attributes["server.address"], attributes["server.port"]) == ("127.0.0.1", openai_server.port)
+
+
+def test_a_failed_call_carries_the_estimated_tokens(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    openai_server.script(faults.failing(400))
+    with pytest.raises(EmbedderError):
+        remote(openai_server).embed(["one text"])
+    assert facts(recorder) == [("openai_compatible", "text-embedding-x", 2, True)]
+    assert recorder.spans[0].status.status_code is StatusCode.ERROR
+
+
+def test_retries_stay_inside_one_span(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    openai_server.script(faults.failing(500), faults.failing(500))
+    remote(openai_server).embed(["one text"])
+    assert len(openai_server.requests) == 3
+    assert facts(recorder) == [("openai_compatible", "text-embedding-x", 2, False)]
+
+
+def test_no_call_no_span(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    remote(openai_server).embed([])
+    with pytest.raises(EmptyContent):
+        LocalEmbedder().embed([""])
+    assert recorder.spans == []
+
+
+def test_what_a_provider_says_of_its_time_is_on_the_span(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    openai_server.script(faults.Fault(headers={"X-Queue-Time": "12.5", "Openai-Processing-Ms": "30"}))
+    remote(openai_server).embed(["one text"])
+    found = recorder.spans[0].attributes or {}
+    assert (found["aitf.latency.queue_time_ms"], found["aitf.latency.inference_time_ms"]) == (12.5, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("headers", "usage", "expected"),
+    [
+        ({}, {}, (None, None)),
+        ({"x-queue-time": "nan", "x-inference-time": "-1", "openai-processing-ms": "soon"}, {}, (None, None)),
+        ({"fireworks-server-processing-time": "0.25"}, {}, (None, 250.0)),
+        ({}, {"queue_time": 0.5, "prompt_time": 0.25, "completion_time": 1.0}, (500.0, 1250.0)),
+        ({"x-queue-time": "0"}, {"queue_time": 0.5}, (0.0, None)),
+    ],
+)
+def test_timings_of_providers(headers: dict[str, str], usage: dict[str, Any], expected: tuple[Any, Any]) -> None:
+    found = read_timings(headers, usage)
+    assert (found.queue_ms, found.inference_ms) == expected
+
+
+def test_vectors_are_shown_only_where_they_are_wanted(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    name = "embedding.embeddings.1.embedding.vector"
+    embedder = remote(openai_server)
+    [_, vector] = embedder.embed(["one", "two"])
+    assert name not in (recorder.spans[0].attributes or {})
+    telemetry.configure(vectors=True)
+    embedder.embed(["one", "two"])
+    assert (recorder.spans[1].attributes or {})[name] == pytest.approx(tuple(vector))
+    telemetry.configure(vectors=True, capture="hash")
+    embedder.embed(["one", "two"])
+    assert (recorder.spans[2].attributes or {})[name] == "__REDACTED__"
+
+
+def test_a_wait_on_this_side_belongs_to_the_first_call(recorder: Recorder, openai_server: OpenAIServer) -> None:
+    openai_server.script(faults.Fault(headers={"X-Queue-Time": "12"}))
+    with telemetry.waited(250.0):
+        remote(openai_server, sizes=Sizes(batch_size=1)).embed(["one", "two"])
+    with telemetry.waited(0.0):
+        remote(openai_server).embed(["three"])
+    waits = [(span.attributes or {}).get("aitf.latency.queue_time_ms") for span in recorder.spans]
+    assert waits == [262.0, None, None]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_dimensions_are_those_that_were_requested(recorder: Recorder, openai_server: OpenAIServer, sends: bool) -> None:
+    remote(openai_server, send_dimensions=sends).embed(["one text"])
+    LocalEmbedder().embed(["one text"])
+    asked, local = (span.attributes or {} for span in recorder.spans)
+    assert asked.get(telemetry.REQUEST_DIMENSIONS) == (openai_server.dims if sends else None)
+    assert asked[telemetry.DIMENSION_COUNT] == openai_server.dims
+    assert ("dimensions" in str(asked[telemetry.OI_EMBEDDING_PARAMETERS])) is sends
+    assert telemetry.REQUEST_DIMENSIONS not in local and local[telemetry.DIMENSION_COUNT] == 384

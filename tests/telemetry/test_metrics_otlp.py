@@ -13,14 +13,7 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from evaluation_app.telemetry.metrics.instruments import Instruments
 from ragd.telemetry import metrics
-from ragd_site.observability.tracing import (
-    ENDPOINT_VARIABLES,
-    CountingExporter,
-    ReportingMeter,
-    build_provider,
-    build_resource,
-    sends_metrics,
-)
+from ragd_site.observability import tracing
 from tests.fakes.serving import Serving
 
 
@@ -65,14 +58,14 @@ def by_name(request: ExportMetricsServiceRequest) -> dict[str, Metric]:
 
 
 @pytest.fixture
-def exporter(collector: Collector) -> CountingExporter:
-    return CountingExporter()
+def exporter(collector: Collector) -> tracing.CountingExporter:
+    return tracing.CountingExporter()
 
 
 def test_a_collector_gets_cumulative_counts_and_misses_nothing(
-    collector: Collector, exporter: CountingExporter
+    collector: Collector, exporter: tracing.CountingExporter
 ) -> None:
-    provider = build_provider(exporter, build_resource("web"))
+    provider = tracing.build_provider(exporter, tracing.build_resource("web"))
     counts = Instruments(provider.get_meter("ragd"))
     exporter.count_failure = lambda: counts.add(metrics.OTLP_FAILURES, 1, {metrics.SIGNAL: "metrics"})
     counts.add(metrics.COST, 0.5, {"gen_ai.request.model": "gpt-4o"})
@@ -100,11 +93,11 @@ def test_a_collector_gets_cumulative_counts_and_misses_nothing(
 
 
 def test_the_end_of_a_process_sends_once_more(
-    collector: Collector, exporter: CountingExporter, monkeypatch: pytest.MonkeyPatch
+    collector: Collector, exporter: tracing.CountingExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "3600000")
-    meter = ReportingMeter(Instruments())
-    meter.provider = build_provider(exporter, build_resource("web"))
+    meter = tracing.ReportingMeter(Instruments())
+    meter.provider = tracing.build_provider(exporter, tracing.build_resource("web"))
     Instruments(meter.provider.get_meter("ragd")).add(metrics.QUERIES, 1)
     assert collector.taken == []
     meter.shutdown()
@@ -112,8 +105,8 @@ def test_the_end_of_a_process_sends_once_more(
 
 
 def test_nothing_is_sent_without_an_endpoint(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ENDPOINT_VARIABLES:
+    for name in tracing.ENDPOINT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    assert not sends_metrics()
+    assert not tracing.sends_metrics()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "http://127.0.0.1:9/v1/metrics")
-    assert sends_metrics()
+    assert tracing.sends_metrics()

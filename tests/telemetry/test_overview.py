@@ -1,4 +1,5 @@
-"""Spans added up by the hour, and the figures that the overview makes of them."""
+"""Spans added up by the hour, and the figures that the overview makes of them.
+What Home and Operations show."""
 
 from __future__ import annotations
 
@@ -9,11 +10,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from django.db import OperationalError
+from django.db import OperationalError, connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from evaluation_app.models import Span, SpanRollup
+from collections_app.collections.services import create_collection
+from collections_app.models import IngestJob, WorkerHeartbeat
+from evaluation_app.models import GoldenQuestion, GoldenSet, Span, SpanRollup, SpanWriter
 from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE
 from evaluation_app.telemetry.overview.figures import (
     BASE,
@@ -34,6 +38,8 @@ from evaluation_app.telemetry.overview.figures import (
 )
 from evaluation_app.telemetry.overview.pages import Change, changes_since_previous
 from ragd.errors import InvalidInput
+from ragd_site.operations.summaries import attention_summary, operations_summary
+from retrieval_app.models import QueryRun
 
 pytestmark = pytest.mark.django_db
 CHAT = "gen_ai.inference"
@@ -303,3 +309,61 @@ def test_the_worker_adds_up_and_forgets_whatever_becomes_of_the_field_coverage(m
     with pytest.raises(OperationalError):
         worker.roll_up_spans(everything=True)
     assert not SpanRollup.objects.exists()
+
+
+def fill_of_summaries(rows: int) -> None:
+    now = timezone.now()
+    for number in range(rows):
+        collection = create_collection(name=f"house{number}")
+        for state in ("failed", "queued"):
+            IngestJob.objects.create(
+                collection=collection, doc_id=f"d{number}", state=state, created_at=now - timedelta(minutes=5)
+            )
+        QueryRun.objects.create(kind="search", collection_name=collection.name, query="q", channel="api")
+        WorkerHeartbeat.objects.create(name=f"w{number}", beat_at=now - timedelta(seconds=100 * number))
+        GoldenQuestion.objects.create(golden_set=GoldenSet.objects.create(name=f"set{number}"), question="q?")
+    SpanWriter.objects.create(name="web", written=10, lost=2, last_error="OperationalError: away", last_error_at=now)
+    SpanWriter.objects.create(name="worker", written=5, lost=0)
+
+
+def test_nothing_is_there_of_summaries() -> None:
+    home, operations = attention_summary(), operations_summary()
+    assert (home.active_jobs_count, home.failed_jobs_count, home.workers_alive_count) == (0, 0, 0)
+    assert operations.jobs_by_state == dict.fromkeys(
+        ("queued", "running", "succeeded", "failed", "cancelled", "quarantined"), 0
+    )
+    assert (operations.oldest_queued_s, operations.spans.written_count, operations.spans.newest_at) == (None, 0, None)
+
+
+def test_what_is_there() -> None:
+    fill_of_summaries(3)
+    home, operations = attention_summary(), operations_summary()
+    assert (home.active_jobs_count, home.failed_jobs_count, home.workers_alive_count) == (3, 3, 1)
+    assert [(state.worker.name, state.alive) for state in operations.workers] == [
+        ("w0", True),
+        ("w1", False),
+        ("w2", False),
+    ]
+    assert operations.oldest_queued_s is not None and 295 < operations.oldest_queued_s < 400
+    assert operations.runs_by_status == {"ok": 3, "abstained": 0, "refused": 0, "error": 0}
+    assert (operations.spans.written_count, operations.spans.lost_count) == (15, 2)
+    assert operations.spans.last_error == "OperationalError: away"
+
+
+@pytest.mark.parametrize("summary", [attention_summary, operations_summary])
+def test_more_rows_take_no_more_queries(summary: object) -> None:
+    assert callable(summary)
+    counts = []
+    for rows in (1, 3):
+        QueryRun.objects.all().delete()
+        GoldenSet.objects.all().delete()
+        SpanWriter.objects.all().delete()
+        WorkerHeartbeat.objects.all().delete()
+        with connection.cursor() as cursor:
+            cursor.execute("DELETE FROM ingest_jobs; UPDATE collections SET deleted_at = now()")
+        fill_of_summaries(rows)
+        with CaptureQueriesContext(connection) as queries:
+            found = summary()
+            [str(job.collection) for job in (*getattr(found, "jobs", ()), *getattr(found, "failed_jobs", ()))]
+        counts.append(len(queries))
+    assert counts[0] == counts[1]

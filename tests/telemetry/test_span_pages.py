@@ -1,7 +1,10 @@
-"""What people see of stored spans: waterfalls of runs, traces and jobs, one span by vocabulary, conformance."""
+"""What people see of stored spans: waterfalls of runs, traces and jobs, one span by vocabulary, conformance.
+What a span's page makes of what others or an older version may have recorded, and of what was kept out.
+What a span is searched by: type, kind, model, key, counts and words, taken while it is written."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -10,12 +13,26 @@ from django.test import Client
 from django.utils import timezone
 
 from evaluation_app.models import Span
-from evaluation_app.telemetry.store.exporter import CountingProcessor, PostgresSpanExporter
+from evaluation_app.telemetry.evidence.report import FRAMEWORKS, controls_of_tables
+from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE
+from evaluation_app.telemetry.search.search import parse_filter, search_spans
+from evaluation_app.telemetry.store.exporter import (
+    WORDS_MAX,
+    CountingProcessor,
+    PostgresSpanExporter,
+    span_columns,
+    span_row,
+    span_type,
+    span_words,
+    split_words,
+)
+from evaluation_app.telemetry.traces import span_page
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
 from tests.retrieval.corpus import make_collection
 from tests.telemetry.conftest import Recorder
-from tests.telemetry.examples import make_candidates, make_query_spans
+from tests.telemetry.examples import SECRET, make_candidates, make_query_spans
+from tests.telemetry.test_waterfall import make
 from tests.web.pages import client_of
 
 HTMX = {"HX-Request": "true"}
@@ -159,7 +176,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
 def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
     from collections_app.collections.services import create_collection
     from collections_app.models import IngestJob
-    from tests.telemetry.test_queries import TRACE, make_span
+    from tests.telemetry.test_waterfall import TRACE, make_span
 
     collection = create_collection(name="house")
     job, other = (
@@ -199,3 +216,179 @@ def test_what_is_not_there_is_not_found(visitor: Client) -> None:
         f"/traces/{'c' * 32}/?view=validity",
     ):  # fmt: skip
         assert visitor.get(address).status_code == 404, address
+
+
+@pytest.mark.parametrize(
+    ("name", "scope", "found"),
+    [
+        ("rag.retrieve postgresql+pgvector", "ragd", "aitf.rag.retrieve"),
+        ("chat gpt-4o", "ragd", "gen_ai.inference"),
+        ("embeddings small", "ragd", "gen_ai.embeddings"),
+        ("rag.lexical", "ragd", "rag.lexical"),
+        ("ragd.ingest", "ragd", "ragd.ingest"),
+        ("chat /v1", "opentelemetry.instrumentation.django", ""),
+        ("", "ragd", ""),
+    ],
+)
+def test_a_type_is_read_from_the_name(name: str, scope: str, found: str) -> None:
+    assert span_type(name, scope) == found
+
+
+def test_words_are_distinct_and_without_case() -> None:
+    assert split_words("Straße, ﬁne 2.5 pump_md x") == ["strasse", "fine", "2", "5", "pump", "md", "x"]
+    attributes = {
+        "input.value": "Where is the PUMP?",
+        "retrieval.documents.0.document.content": "secret",
+        "retrieval.documents.0.document.id": "shed#1",
+        "llm.input_messages.0.message.content": "secret",
+        "gen_ai.usage.input_tokens": 7,
+    }
+    assert span_words("chat x", "too slow", attributes) == [
+        "chat", "x", "too", "slow", "where", "is", "the", "pump", "shed", "1",
+    ]  # fmt: skip
+    many = " ".join(f"w{number}" for number in range(2000))
+    assert len(span_words("a", "", {str(number): f"{number}x {many}" for number in range(400)})) == WORDS_MAX
+    assert len(split_words("y" * 5000)[0]) == 64
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [(7, 7), (7.0, 7), (True, None), ("7", None), (float("nan"), None), (1e300, None), (None, None)]
+)
+def test_odd_counts_are_none(value: Any, found: int | None) -> None:
+    assert span_columns("chat", "ragd", "", {"gen_ai.usage.input_tokens": value}).input_tokens == found
+
+
+@pytest.mark.usefixtures("span_table")
+def test_spans_are_stored_with_their_columns(recorder: Recorder) -> None:
+    make_query_spans(make_candidates(3))
+    exporter = PostgresSpanExporter(site_telemetry.connect, name="web@test")
+    exporter.export(recorder.spans)
+    exporter.shutdown()
+    chat = Span.objects.get(type="gen_ai.inference")
+    assert (chat.oi_kind, chat.model, chat.input_tokens, chat.output_tokens) == ("LLM", "gpt-4o", 30, 9)
+    assert chat.cost_usd == pytest.approx(0.003)
+    assert Span.objects.get(type="aitf.rag.rerank").model == "cross"
+    found = search_spans(parse_filter({"text": f"{SECRET} where", "kind": "LLM"})).spans
+    assert found == [chat]
+    assert {span.type for span in Span.objects.all()} >= {"rag.lexical", "rag.vector", "rag.fuse", "rag.compress"}
+
+
+@pytest.mark.parametrize("capture", ["hash", "none"])
+def test_the_content_switch_holds_for_words(recorder: Recorder, capture: telemetry.Capture) -> None:
+    make_query_spans(make_candidates(3))
+    assert any(SECRET in span_row(span, "full")[-1] for span in recorder.spans)
+    assert not any(SECRET in str(span_row(span, capture)) for span in recorder.spans)
+
+
+def span(name: str, attributes: dict[str, Any], **values: Any) -> Span:
+    return make("s", None, 0, 10, name=name, attributes=attributes, **values)
+
+
+def test_every_control_of_the_tables_is_told_in_words() -> None:
+    controls = controls_of_tables()
+    assert len(controls) == 21 + 18
+    assert all(control.meaning and control.title != control.number for control in controls)
+    assert {control.framework for control in controls} == set(FRAMEWORKS)
+    assert len({control.anchor for control in controls}) == len(controls)
+
+
+def test_text_that_was_kept_out_is_not_shown_as_text() -> None:
+    told = [{"role": "user", "parts": [{"type": "text", "content": "__REDACTED__"}]}]
+    answered = [{"role": "assistant", "parts": [{"type": "tool_call", "name": "look_up"}], "finish_reason": "stop"}]
+    messages = span_page.messages_of(
+        span("chat m", {"gen_ai.input.messages": json.dumps(told), "gen_ai.output.messages": json.dumps(answered)})
+    )
+    assert [(item.role, item.is_kept, item.is_output) for item in messages] == [
+        ("user", False, False),
+        ("assistant", True, True),
+    ]
+    assert "look_up" in messages[1].text
+    hashed = {
+        "retrieval.documents.0.document.id": "a#0",
+        "retrieval.documents.0.document.content": f"sha256:{'0' * 64}",
+    }
+    assert [card.is_kept for card in span_page.documents_of(span("rag.retrieve x", hashed)).cards] == [False]
+
+
+def test_a_query_shows_its_question_and_answer() -> None:
+    said = {"input.value": "Which tree is the tallest?", "output.value": "The coast redwood [1]."}
+    query = span("rag.pipeline nature", said, type=PIPELINE_TYPE)
+    assert [(item.role, item.text, item.is_output) for item in span_page.messages_of(query)] == [
+        ("user", "Which tree is the tallest?", False),
+        ("assistant", "The coast redwood [1].", True),
+    ]
+    assert span_page.messages_of(span("rag.retrieve nature", said)) == []
+
+
+def test_spans_of_others_are_shown_as_they_are() -> None:
+    """OpenInference alone, numbers as texts, JSON that is none: nothing of it may break a page."""
+    flat = {
+        "llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": "hello",
+        "llm.output_messages.0.message.role": "assistant", "llm.output_messages.0.message.content": "hi",
+        "gen_ai.input.messages": "no json", "openinference.span.kind": "LLM",
+    }  # fmt: skip
+    assert [(item.role, item.text) for item in span_page.messages_of(span("ChatOpenAI", flat))] == [
+        ("user", "hello"),
+        ("assistant", "hi"),
+    ]
+    odd = {
+        "aitf.latency.tokens_per_second": "many", "aitf.security.risk_score": "high", "aitf.cost.total_cost": "free",
+        "gen_ai.usage.input_tokens": "9", "gen_ai.response.finish_reasons": "stop",
+    }  # fmt: skip
+    assert dict(span_page.figures_of(span("chat m", odd)))["Risk"] == "high"
+    documents = {"retrieval.documents.10.document.id": "late", "retrieval.documents.2.document.id": "early"}
+    events = [
+        {
+            "name": "rag.doc.retrieved",
+            "time": "never",
+            "attributes": {"aitf.rag.doc.id": "late", "ragd.doc.list.vector.rank": "x"},
+        }
+    ]
+    retrieved = span("rag.retrieve x", documents, events=events)
+    assert [(card.rank, card.key, list(card.ranks)) for card in span_page.documents_of(retrieved).cards] == [
+        (3, "early", []),
+        (11, "late", []),
+    ]
+    assert span_page.events_of(retrieved)[0][1][0].offset_ms == 0.0
+
+
+def test_a_reranked_document_keeps_its_places() -> None:
+    documents = {f"reranker.input_documents.{n}.document.id": f"d{n}#0" for n in range(3)}
+    documents |= {"reranker.output_documents.0.document.id": "d2#0", "reranker.output_documents.1.document.id": "d0#0"}
+    place = {"aitf.rag.doc.id": "d2#0", "ragd.doc.list.lexical.rank": 1, "ragd.doc.list.vector.rank": 9}
+    before = span("rag.retrieve x", {}, events=[{"name": "rag.doc.retrieved", "attributes": place}])
+    found = span_page.documents_of(span("rag.rerank m", documents), before)
+    assert [(card.rank, card.key, card.before, card.gain) for card in found.cards] == [
+        (1, "d2#0", 3, 2),
+        (2, "d0#0", 1, -1),
+    ]
+    assert found.cards[0].ranks == [("vector", 9, None), ("lexical", 1, None)]
+    assert [(card.key, card.before) for card in found.left_out] == [("d1#0", 2)]
+
+
+@pytest.mark.parametrize(
+    ("tab", "expected"),
+    [
+        ("aitf", ["aitf.rag.rerank.model", "aitf.rag.rerank.input_count", "aitf.rag.rerank.output_count"]),
+        ("ragd", ["ragd.collection"]),
+        ("other", ["thread.id"]),
+    ],
+)
+def test_a_vocabulary_shows_its_table_first(tab: str, expected: list[str]) -> None:
+    attributes = {
+        "aitf.rag.rerank.model": "m",
+        "ragd.collection": "house",
+        "thread.id": 7,
+        "openinference.span.kind": "RERANKER",
+    }
+    attributes |= {f"reranker.input_documents.{n}.document.id": f"d{n}" for n in range(60)}
+    reranked = span("rag.rerank m", attributes)
+    assert [row.name for row in span_page.rows_of(reranked, tab)[0]] == expected
+    assert list(span_page.tabs_of(reranked)) == ["aitf", "openinference", "ragd", "other", "raw"]
+    rows, groups = span_page.rows_of(reranked, "openinference")
+    assert {row.name: row.state for row in rows}["reranker.query"] == "missing"
+    assert [(group.prefix, group.count, len(group.rows), group.left_out) for group in groups] == [
+        ("reranker.input_documents", 60, 50, 10)
+    ]
+    model = next(row for row in span_page.controls_of(reranked) if row.control.number == "AML.T0044")
+    assert (model.recorded, model.missing) == (["aitf.rag.rerank.model"], [])

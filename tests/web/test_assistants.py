@@ -1,4 +1,6 @@
-"""Assistants in the chat, and the public page of one: what it answers from, who may frame it, how often it is asked."""
+"""Assistants in the chat, and the public page of one: what it answers from, who may frame it, how often it is asked.
+Files dropped into the chat: where they go, who may, and what the page says of them.
+The first minutes: starter questions, the collection that is on its way, and steps that take one form less."""
 
 from __future__ import annotations
 
@@ -11,18 +13,21 @@ from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from collections_app.access.document_access import set_access
 from collections_app.access.permissions import Role
-from collections_app.documents.services import ingest_text
-from collections_app.models import AuditEvent, Collection, RoleGrant
+from collections_app.collections.services import create_collection, update_collection
+from collections_app.documents.services import change_state, ingest_text
+from collections_app.jobs import operations
+from collections_app.models import AuditEvent, Collection, ModelSetting, Operation, RoleGrant
 from ragd.errors import UnknownCollection
 from retrieval_app.chat.assistants import read_thread
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.web.conftest import TEXTS
-from tests.web.pages import has, texts, tree
+from tests.web.pages import attribute, client_of, has, texts, tree
 
 __all__ = ["openai_server"]
 QUESTION = "Which animal is the largest?"
@@ -215,3 +220,195 @@ def test_an_address_asks_so_often_in_a_minute_and_in_a_day(guide: ChatAssistant)
     ChatAssistant.objects.update(per_minute=100)
     assert [ask("10.0.0.2").status_code for _ in range(3)] == [200, 200, 429]
     assert QueryRun.objects.count() == 5
+
+
+STARTERS = ".starters button"
+
+
+@pytest.fixture
+def bob(db: None, django_user_model: type[User]) -> Client:
+    return client_of(django_user_model.objects.create_user("bob"))
+
+
+def test_a_collection_offers_its_starter_questions_and_one_click_asks(
+    visitor: Client, fill: Callable[..., Collection]
+) -> None:
+    nature, other = fill(), fill("other", 1)
+    update_collection(nature, changes={"starters": [QUESTION, "What grows in California?"]})
+    update_collection(other, changes={"starters": ["Who hunts at night?", QUESTION]})
+    assert texts(visitor.get("/chat/?collection=nature"), STARTERS) == [QUESTION, "What grows in California?"]
+    both = texts(visitor.get("/chat/?collection=nature&collection=other"), STARTERS)
+    assert both == [QUESTION, "Who hunts at night?", "What grows in California?"]
+    part = visitor.get("/chat/?collection=other", headers={"HX-Request": "true", "HX-Target": "starters"})
+    assert texts(part, STARTERS) == ["Who hunts at night?", QUESTION] and not has(part, "#composer")
+
+    assert texts(visitor.get("/"), STARTERS) == [QUESTION, "What grows in California?"]
+    visitor.post("/chat/", {"collection": "nature", "starter": QUESTION})
+    run = QueryRun.objects.get()
+    assert (run.query, run.collection_name) == (QUESTION, "nature")
+    assert not has(visitor.get(f"/chat/?run={run.pk}", follow=True), STARTERS), "a thread that began has none"
+
+
+def test_without_starters_the_titles_of_readable_documents_make_them(
+    visitor: Client, bob: Client, fill: Callable[..., Collection]
+) -> None:
+    nature = fill()
+    titles = sorted(nature.documents.values_list("title", flat=True))
+    made = texts(visitor.get("/chat/?collection=nature"), STARTERS)
+    assert len(made) == 3 and all(title in text for title, text in zip(titles, made, strict=True))
+    RoleGrant.objects.create(user=User.objects.get(username="bob"), collection_id=nature.pk, role=Role.ASKER)
+    first, second, third = nature.documents.order_by("doc_id")
+    set_access(nature, [first.doc_id])
+    change_state(nature, [second.doc_id], "disabled")
+    (left,) = texts(bob.get("/chat/?collection=nature"), STARTERS)
+    assert third.title in left
+    assert texts(bob.get("/"), STARTERS) == [left]
+
+
+def test_questions_of_a_collection_are_offered_to_who_may_ask_there_alone(
+    bob: Client, fill: Callable[..., Collection]
+) -> None:
+    nature, other = fill(), fill("other", 1)
+    for each in (nature, other):
+        update_collection(each, changes={"starters": [f"Secret of {each.name}?"]})
+    user = User.objects.get(username="bob")
+    RoleGrant.objects.create(user=user, collection_id=nature.pk, role=Role.VIEWER)
+    for address in ("/chat/", "/chat/?collection=nature", "/chat/?collection=other", "/"):
+        assert "Secret of" not in bob.get(address).content.decode()
+    RoleGrant.objects.create(user=user, collection_id=other.pk, role=Role.ASKER)
+    assert texts(bob.get("/chat/"), STARTERS) == ["Secret of other?"], "the first in which bob may ask"
+    assert texts(bob.get("/"), STARTERS) == ["Secret of other?"]
+
+
+def test_what_is_on_its_way_is_waited_for(visitor: Client, fill: Callable[..., Collection]) -> None:
+    with operations.running(Operation.Kind.IMPORT, "nature") as progress:
+        progress.tell("documents", 1, 3)
+        for address in ("/chat/", "/"):
+            page = visitor.get(address)
+            assert (
+                attribute(page, "#arriving", "hx-get") == "/" and attribute(page, "#arriving progress", "value") == "33"
+            )
+        nature = fill("nature", 1)
+        assert has(visitor.get("/chat/"), "#arriving") and has(visitor.get("/chat/"), "#add-files")
+        part = {"HX-Request": "true", "HX-Target": "arriving"}
+        assert has(visitor.get("/", headers=part), "#arriving progress")
+        fill("other", 1)
+        assert has(visitor.get("/chat/"), "#composer"), "another one can be asked meanwhile"
+        progress.succeed({})
+    arrived = visitor.get("/", headers=part)  # what is typed stays, and both can be chosen
+    assert not has(arrived, "#arriving progress") and len(texts(arrived, "#collections-menu label")) == 2
+    assert not has(visitor.get("/"), "#arriving")
+    assert nature.documents.count() == 1
+
+
+def test_a_model_is_tested_and_saved_in_one_step(visitor: Client, openai_server: OpenAIServer) -> None:
+    form = {
+        "name": "Ours", "base_url": openai_server.base_url, "model": "gpt-4o-mini", "key": "wrong", "do": "test-save",
+    }  # fmt: skip
+    address = "/models/?view=new&preset=other&purpose=chat"
+    assert has(visitor.post(address, form), "#test-result .banner[data-tone=bad]")
+    assert not ModelSetting.objects.exists(), "what does not answer is not saved"
+    assert visitor.post(address, form | {"key": openai_server.api_key}).status_code == 302
+    saved = ModelSetting.objects.get()
+    assert (saved.name, saved.is_default) == ("Ours", True)
+
+
+AT = "/chat/files/"
+PART = {"HX-Request": "true", "HX-Target": "chat-files"}
+BEES = ("bees.txt", b"A honey bee visits about five thousand flowers in one day.")
+
+
+def file(name: str = BEES[0], content: bytes = BEES[1]) -> SimpleUploadedFile:
+    return SimpleUploadedFile(name, content)
+
+
+def drop(client: Client, *files: SimpleUploadedFile, htmx: bool = True, **fields: Any) -> Any:
+    return client.post(AT, {"uploads": list(files), **fields}, headers=PART if htmx else {})
+
+
+def mine(user: User) -> Collection:
+    return Collection.objects.get(name__startswith=f"my-files-{user.pk}-")
+
+
+def test_the_first_drop_makes_my_files_and_chooses_them(visitor: Client) -> None:
+    user = User.objects.get()
+    answer = drop(visitor, file())
+    assert answer.status_code == 200 and answer["HX-Replace-Url"].startswith(f"/chat/?collection={mine(user).name}&")
+    assert len(texts(answer, "#chat-jobs li")) == 1
+    assert attribute(answer, "#collections-menu [name=collection][checked]", "value") == mine(user).name
+    assert mine(user).open_role == ""
+    drop(visitor, file("wasps.txt"))
+    assert Collection.objects.count() == 1
+
+
+def test_the_cards_are_there_again_after_a_reload(visitor: Client) -> None:
+    answer = drop(visitor, file(), htmx=False)
+    assert answer.status_code == 302
+    page = visitor.get(answer["Location"])
+    assert len(texts(page, "#chat-jobs li")) == 1
+    assert attribute(page, "#collections-menu [name=collection][checked]", "value") == mine(User.objects.get()).name
+    cards = visitor.get(answer["Location"], headers={"HX-Request": "true", "HX-Target": "chat-jobs"})
+    assert len(texts(cards, "#chat-jobs li")) == 1 and not has(cards, "#composer, #starters")
+    cards = visitor.get(f"{answer['Location']}&begins=1", headers={"HX-Request": "true", "HX-Target": "chat-jobs"})
+    assert has(cards, "#starters")  # which the page has as long as no question was asked
+
+
+def test_a_chosen_collection_takes_the_files_where_one_may_write(visitor: Client) -> None:
+    nature = create_collection(name="nature")
+    drop(visitor, file(), collection="nature")
+    assert nature.jobs.count() == 1 and Collection.objects.count() == 1
+
+
+def test_what_is_no_file_is_refused_with_a_reason(visitor: Client) -> None:
+    for client_answer in (drop(visitor), drop(visitor, htmx=False)):
+        assert has(client_answer, "#chat-files [role=alert]")
+    assert not Collection.objects.exists()
+
+
+def reader(**roles: str) -> Client:
+    """Somebody with that role in each of these collections."""
+    user = User.objects.create_user("reader", password="x")
+    for name, role in roles.items():
+        RoleGrant.objects.create(user=user, collection_id=Collection.objects.get(name=name).pk, role=role)
+    return client_of(user)
+
+
+@pytest.mark.parametrize("role", ["viewer", "asker"])
+def test_who_may_only_read_adds_nothing(visitor: Client, role: str) -> None:
+    nature = create_collection(name="nature")
+    client = reader(nature=role)
+    assert not has(client.get("/"), "#add-files")
+    drop(client, file(), collection="nature")
+    assert not nature.jobs.exists() and Collection.objects.count() == 1
+
+
+def test_cards_of_another_persons_files_are_not_shown(visitor: Client) -> None:
+    address = drop(visitor, file(), htmx=False)["Location"]
+    create_collection(name="nature")
+    page = reader(nature="asker").get(address)
+    assert page.status_code == 200 and not has(page, "#chat-jobs") and "bees" not in page.content.decode()
+
+
+def test_a_collection_that_another_made_under_the_guessed_name_gets_nothing(visitor: Client) -> None:
+    guessed = create_collection(name=f"my-files-{User.objects.get().pk}", open_role="curator")
+    drop(visitor, file())
+    assert not guessed.jobs.exists() and mine(User.objects.get()).jobs.count() == 1
+
+
+def test_a_question_waits_for_the_first_file(visitor: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop(visitor, file())
+    own = mine(User.objects.get())
+    own.documents.all().delete()
+    own.jobs.update(state="running")
+    question = {"query": "How many flowers does a bee visit?", "collection": own.name, "do": "ask"}
+    monkeypatch.setattr("retrieval_app.chat.files.PATIENCE_S", 0.0)
+    answer = visitor.post("/chat/", question)
+    assert answer.status_code == 409 and not QueryRun.objects.exists()
+
+    def finish(_: float) -> None:
+        ingest_text(own, "bees.txt", BEES[1].decode())
+        own.jobs.update(state="succeeded")
+
+    monkeypatch.setattr("retrieval_app.chat.files.PATIENCE_S", 20.0)
+    monkeypatch.setattr("retrieval_app.chat.files.time.sleep", finish)
+    assert has(visitor.post("/chat/", question, follow=True), ".answer .cite")

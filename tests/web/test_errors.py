@@ -1,7 +1,10 @@
-"""Error pages stand in the same design, also when there is no request, no database and no log-in."""
+"""Error pages stand in the same design, also when there is no request, no database and no log-in.
+A body that is too large is refused by its stated length, before anything of it is read or written to disk.
+No answer is stored by a browser or a proxy, and a page and its part are never taken for each other."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +15,15 @@ from django.contrib.auth.models import AnonymousUser, User
 from django.core.exceptions import PermissionDenied
 from django.template.loader import render_to_string
 from django.test import Client
+from django.urls import URLPattern, URLResolver, get_resolver
+from pytest_django import Settings
 
+from collections_app.access.api_keys import NewKey, create_key
 from collections_app.models import RoleGrant
 from ragd_site.access.middleware import page_refused
+from ragd_site.body_limits import LIMITS
 from retrieval_app.models import QueryRun
+from tests.addresses import all_addresses
 from tests.web.pages import client_of, has, texts
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
@@ -156,3 +164,107 @@ def test_a_user_name_that_no_account_can_have_is_refused_beside_its_field(client
         response = client.post("/accounts/login/", {"username": "x" * length, "password": "wrong"})
         assert response.status_code == 200
         assert list(response.context["form"].errors) == ["username"]
+
+
+LARGE = "200000000000"
+
+
+class UnreadBody(io.RawIOBase):
+    """A body that must not be read."""
+
+    def read(self, size: int = -1) -> bytes:
+        raise AssertionError("the body was read")
+
+    readinto = readline = read  # type: ignore[assignment]
+
+
+def post(client: Client, path: str, length: str = LARGE, content_type: str = "multipart/form-data; boundary=x") -> Any:
+    values: dict[str, Any] = {"wsgi.input": UnreadBody(), "CONTENT_LENGTH": length, "CONTENT_TYPE": content_type}
+    return client.generic("POST", path, **values)
+
+
+def routes(patterns: list[URLPattern | URLResolver], prefix: str = "") -> list[str]:
+    found = []
+    for each in patterns:
+        route = prefix + str(each.pattern)
+        found += routes(each.url_patterns, route) if isinstance(each, URLResolver) else [route]
+    return found
+
+
+@pytest.mark.parametrize("path", ["/accounts/login/", "/admin/login/", "/collections/x/upload/", "/theme/", "/chat/"])
+def test_a_page_answers_413_as_a_page(client: Client, db: None, path: str) -> None:
+    response = post(client, path)
+    assert (response.status_code, response["Content-Type"]) == (413, "text/html; charset=utf-8")
+    assert "<h1>" in response.content.decode()
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/collections", "/v1/collections/x/documents", "/v1/collections/import", "/mcp", "/v1/x"]
+)
+def test_the_api_answers_413_as_json_without_asking_for_a_key(client: Client, db: None, path: str) -> None:
+    response = post(client, path)
+    assert (response.status_code, response.json()["error"]["type"]) == (413, "too_large")
+
+
+def test_the_facade_answers_413_in_its_own_shape(client: Client, db: None) -> None:
+    response = post(client, "/v1/chat/completions", content_type="application/json")
+    assert (response.status_code, response.json()["error"]["code"]) == (413, "too_large")
+
+
+def test_what_fits_is_read(client: Client, db: None, settings: Settings) -> None:
+    settings.RAGD_MAX_DOCUMENT_MB = 1
+    for path, limit_mb in (
+        ("/v1/api-keys", 1),
+        ("/v1/collections/x/documents/y", 3),
+        ("/v1/collections/x/documents", 21),
+    ):
+        assert post(client, path, str(limit_mb * 1_000_000 + 1)).status_code == 413
+        fits = client.generic("POST" if path != "/v1/collections/x/documents/y" else "PUT", path, b"x" * 1000)
+        assert fits.status_code != 413
+
+
+def test_a_body_of_unstated_length_is_refused(client: Client, db: None) -> None:
+    for path in ("/v1/collections", "/accounts/login/"):
+        response = client.generic("POST", path, **{"wsgi.input": UnreadBody(), "HTTP_TRANSFER_ENCODING": "chunked"})
+        assert response.status_code == 411
+
+
+def test_every_limit_is_that_of_a_route() -> None:
+    known = routes(get_resolver().url_patterns)
+    known += [each.route + "".join(each.name.partition("?")[1:]) for each in all_addresses()]
+    assert [start for start, _ in LIMITS if not any(route.startswith(start) for route in known)] == []
+
+
+def test_each_view_of_an_address_has_a_limit_of_its_own(client: Client, db: None) -> None:
+    for view, status in (("", 413), ("?view=edit", 413), ("?view=new-version", 302)):
+        assert client.generic("POST", f"/collections/x/documents/y/{view}", b"x" * 2_000_000).status_code == status
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/collections/nature/", "/activity/", "/traces/", "/nothing/", "/accounts/login/", "/admin/"]
+)
+def test_pages_are_not_stored_and_vary_by_the_part_that_is_asked_for(
+    visitor: Client, fill: Callable[..., Any], path: str
+) -> None:
+    fill(documents=1)
+    response = visitor.get(path)
+    assert "no-store" in response["Cache-Control"]
+    if response.headers.get("Content-Type", "").startswith("text/html") and response.content:
+        assert {"HX-Request", "HX-Target"} <= set(response["Vary"].split(", "))
+
+
+def test_a_part_is_not_stored(visitor: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    part = visitor.get("/collections/nature/?q=w", headers={"HX-Request": "true", "HX-Target": "documents"})
+    assert "<html" not in part.content.decode()
+    assert part["Cache-Control"] == "private, no-store"
+    assert {"HX-Request", "HX-Target"} <= set(part["Vary"].split(", "))
+
+
+def test_answers_of_the_api_are_not_stored_and_protect_a_browser(client: Client, fill: Callable[..., Any]) -> None:
+    fill(documents=1)
+    bearer = {"Authorization": f"Bearer {create_key(NewKey('reader'))[1]}"}
+    for path in ("/v1/collections", "/v1/collections/nature/documents/whales.md", "/v1/collections/nature/export"):
+        headers = client.get(path, headers=bearer).headers
+        assert {"Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options"} <= set(headers)
+        assert headers["Cache-Control"] == "private, no-store"
