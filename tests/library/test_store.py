@@ -270,10 +270,6 @@ def test_the_hash_names_everything_that_decides() -> None:
 FIRST = IndexVersionSpec("words", 3, True, "english", ChunkPolicy())
 SECOND = IndexVersionSpec("other", 5, True, "english", ChunkPolicy())
 CHECK, FOREIGN_KEY = "23514", "23503"
-INSERT = """
-INSERT INTO {table} (collection_id, doc_id, chunk_index, content, embedding)
-VALUES ({collection}, '{doc_id}', {number}, 'x', '{vector}')
-"""
 
 
 @contextmanager
@@ -293,60 +289,12 @@ class Tables:
         store = make_store(dims=3)
         self.connection, self.id = store.connection, store.collection.id
         index(make_chunks("a", "the red house"), store)
-        self.number = 100
         create_index_version(self.connection, self.id, SECOND.embed_dims)
         self.second = open_index_version(self.connection, self.id, 2, SECOND, WordEmbedder(5, "other"))
         index(make_chunks("a", "the red house"), self.second)
 
     def table(self, index_version: int) -> str:
         return f"chunks_c{self.id}_g{index_version}"
-
-    def insert(self, table: str, dims: int, doc_id: str = "a") -> None:
-        self.number += 1
-        values = {"table": table, "collection": self.id, "doc_id": doc_id, "number": self.number}
-        execute(self.connection, INSERT.format(**values, vector=[1] * dims))
-
-    def copy(self, table: str, dims: int, doc_id: str) -> None:
-        self.number += 1
-        row = f"{self.id}\t{doc_id}\t{self.number}\tx\t{[1] * dims}\n"
-        cursor = self.connection.cursor()
-        with cursor.copy(f"COPY {table} (collection_id, doc_id, chunk_index, content, embedding) FROM STDIN") as copy:
-            copy.write(row)
-
-    def hold(self, table: str, dims: int) -> None:
-        """The table takes a chunk of so many dimensions with its document, and nothing else."""
-        connection = self.connection
-        self.insert(table, dims)
-        self.copy(table, dims, "a")
-        for wrong in {3, 5} - {dims}:
-            with refused(connection, CHECK):
-                self.insert(table, wrong)
-            with refused(connection, CHECK):
-                self.copy(table, wrong, "a")
-            with refused(connection, CHECK):
-                execute(connection, f"UPDATE {table} SET embedding = '{[1] * wrong}' WHERE collection_id = {self.id}")
-        with refused(connection, FOREIGN_KEY):
-            self.insert(table, dims, "nobody")
-        with refused(connection, FOREIGN_KEY):
-            self.copy(table, dims, "nobody")
-        with refused(connection, FOREIGN_KEY):
-            execute(connection, f"UPDATE {table} SET doc_id = 'nobody' WHERE collection_id = {self.id}")
-
-
-def test_a_vector_of_other_dimensions_and_a_chunk_without_document_are_refused_everywhere(
-    make_store: MakeStore,
-) -> None:
-    tables = Tables(make_store)
-    for table, dims in (("chunks", 3), (tables.table(1), 3), (tables.table(2), 5)):
-        tables.hold(table, dims)
-
-
-def test_it_holds_after_the_swap_and_after_the_way_back(make_store: MakeStore) -> None:
-    tables = Tables(make_store)
-    for number, spec, dims in ((2, SECOND, 5), (1, FIRST, 3), (2, SECOND, 5)):
-        swap_index_version(tables.connection, tables.id, number, spec)
-        for table, expected in (("chunks", dims), (tables.table(1), 3), (tables.table(2), 5)):
-            tables.hold(table, expected)
 
 
 def test_an_index_version_serves_only_with_its_own_dimensions(make_store: MakeStore) -> None:
