@@ -29,8 +29,8 @@ from tests.fakes.faults import failing, without
 from tests.fakes.openai_server import OpenAIServer
 from tests.retrieval.corpus import bearer, post
 from tests.telemetry.conftest import Recorder
+from tests.telemetry.test_question_traces import make_span
 from tests.telemetry.test_spans import attributes
-from tests.telemetry.test_waterfall import make_span
 
 pytestmark = pytest.mark.django_db
 QUESTION = {"query": "How many litres does the pump move?", "k": 3}

@@ -32,7 +32,7 @@ from ragd_site.observability import tracing as site_telemetry
 from tests.retrieval.corpus import make_collection
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import SECRET, make_candidates, make_query_spans
-from tests.telemetry.test_waterfall import make
+from tests.telemetry.test_question_traces import make
 from tests.web.pages import client_of
 
 HTMX = {"HX-Request": "true"}
@@ -176,7 +176,7 @@ def test_a_run_leads_to_its_spans_chunks_and_neighbours(stored: Any, visitor: Cl
 def test_a_job_shows_its_own_part_of_the_trace(visitor: Client) -> None:
     from collections_app.collections.services import create_collection
     from collections_app.models import IngestJob
-    from tests.telemetry.test_waterfall import TRACE, make_span
+    from tests.telemetry.test_question_traces import TRACE, make_span
 
     collection = create_collection(name="house")
     job, other = (
