@@ -119,16 +119,9 @@ NODE_AWAY = (
 DATABASE_BACK_S = 5.0  # about what a database or a node takes to start again
 
 STATUS_TYPES = {
-    400: "bad_request",
-    401: "unauthenticated",
-    403: "forbidden",
-    404: "not_found",
-    405: "method_not_allowed",
-    409: "conflict",
-    413: "too_large",
-    422: "invalid_input",
-    429: "too_many_requests",
-}
+    400: "bad_request", 401: "unauthenticated", 403: "forbidden", 404: "not_found", 405: "method_not_allowed",
+    409: "conflict", 413: "too_large", 422: "invalid_input", 429: "too_many_requests",
+}  # fmt: skip
 
 
 def note_run(exc: BaseException, run_id: object) -> None:

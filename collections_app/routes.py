@@ -20,19 +20,8 @@ from collections_app.sources import fetch_api
 router = Router()
 # transfers first: its address for imports looks like that of a collection
 PARTS = (
-    transfer_api,
-    audit,
-    api,
-    collections,
-    sources,
-    documents,
-    index_versions,
-    grant_api,
-    jobs,
-    key_api,
-    operation_api,
-    revisions,
-    fetch_api,
-)
+    transfer_api, audit, api, collections, sources, documents, index_versions, grant_api, jobs, key_api, operation_api,
+    revisions, fetch_api,
+)  # fmt: skip
 for part in PARTS:
     router.add_router("", part.router)

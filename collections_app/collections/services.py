@@ -230,17 +230,9 @@ def _folder_model(model: str, dims: int | None) -> tuple[str, int] | None:
 
 
 CHANGEABLE = (
-    "title",
-    "description",
-    "starters",
-    "chunk_policy",
-    "retention",
-    "security",
-    "hybrid_enabled",
-    "language",
-    "open_role",
-    "access_from",
-)
+    "title", "description", "starters", "chunk_policy", "retention", "security", "hybrid_enabled", "language",
+    "open_role", "access_from",
+)  # fmt: skip
 DESCRIPTION_MAX_CHARS = 2000
 _collections = RowReader(Collection, "c")
 LIVE_NAMED = "c.deleted_at IS NULL AND c.name = %(name)s"

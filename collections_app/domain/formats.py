@@ -64,16 +64,7 @@ FILE_TYPES = {
 
 FILE_SYMBOLS = {  # by the first word of what they are called
     "file-text": (
-        "EPUB",
-        "Markdown",
-        "ODT",
-        "Office",
-        "OpenDocument",
-        "RTF",
-        "Subtitles",
-        "Text",
-        "Word",
-        "reStructuredText",
+        "EPUB", "Markdown", "ODT", "Office", "OpenDocument", "RTF", "Subtitles", "Text", "Word", "reStructuredText",
     ),
     "file-sheet": ("CSV", "Excel", "ODS", "TSV"),
     "file-slides": ("ODP", "PowerPoint"),
@@ -82,7 +73,7 @@ FILE_SYMBOLS = {  # by the first word of what they are called
     "file-data": ("JSON", "XML"),
     "file-mail": ("E-mail", "Mailbox", "Outlook"),
     "file-image": ("JPEG", "PNG", "TIFF", "WebP"),
-}
+}  # fmt: skip
 
 
 def duration(took_ms: float | str | None) -> str:

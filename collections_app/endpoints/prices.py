@@ -32,15 +32,9 @@ TABLE = "genai-prices"
 
 # provider as spans name it -> as the table names it, where the two differ; any other name is the same in both
 TABLE_PROVIDERS = {
-    "azure.ai.openai": "azure",
-    "azure.ai.inference": "azure",
-    "mistral_ai": "mistral",
-    "x_ai": "x-ai",
-    "gcp.gemini": "google",
-    "gcp.gen_ai": "google",
-    "gcp.vertex_ai": "google",
-    "aws.bedrock": "aws",
-}
+    "azure.ai.openai": "azure", "azure.ai.inference": "azure", "mistral_ai": "mistral", "x_ai": "x-ai",
+    "gcp.gemini": "google", "gcp.gen_ai": "google", "gcp.vertex_ai": "google", "aws.bedrock": "aws",
+}  # fmt: skip
 FIELDS = ("input_per_million", "output_per_million", "cached_input_per_million", "note")
 
 log = logging.getLogger(__name__)

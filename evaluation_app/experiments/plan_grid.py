@@ -22,18 +22,10 @@ OFF = "none"
 SEARCH_ONLY = RunSettings(answers=False, judge="none")
 ANSWERING = ("compress", "token_budget")  # change what an answerer reads, and no ranking
 TITLES: Mapping[str, str] = {
-    "mode": "Mode",
-    "k": "k",
-    "candidate_pool": "Top-N candidates",
-    "rrf_k": "RRF constant",
-    "weights": "Weights",
-    "exact": "Exact vector search",
-    "ef_search": "ef_search",
-    "rerank": "Rerank",
-    "compress": "Compress",
-    "token_budget": "Max context tokens",
-    "hops": "Hops",
-}
+    "mode": "Mode", "k": "k", "candidate_pool": "Top-N candidates", "rrf_k": "RRF constant", "weights": "Weights",
+    "exact": "Exact vector search", "ef_search": "ef_search", "rerank": "Rerank", "compress": "Compress",
+    "token_budget": "Max context tokens", "hops": "Hops",
+}  # fmt: skip
 FIELDS = tuple(TITLES)
 
 

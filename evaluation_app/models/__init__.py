@@ -22,25 +22,7 @@ from evaluation_app.models.runs import (
 from evaluation_app.models.spans import Alert, AlertRule, Span, SpanRollup, SpanWriter, Webhook
 
 __all__ = [
-    "Alert",
-    "AlertRule",
-    "BoardCard",
-    "EvaluationItem",
-    "EvaluationRun",
-    "Experiment",
-    "GapDismissal",
-    "GoldenQuestion",
-    "GoldenSet",
-    "GoldenSetVersion",
-    "KeptJudgement",
-    "PromotionGate",
-    "Review",
-    "ReviewTask",
-    "RunComparison",
-    "RunScore",
-    "Sampling",
-    "Span",
-    "SpanRollup",
-    "SpanWriter",
-    "Webhook",
-]
+    "Alert", "AlertRule", "BoardCard", "EvaluationItem", "EvaluationRun", "Experiment", "GapDismissal",
+    "GoldenQuestion", "GoldenSet", "GoldenSetVersion", "KeptJudgement", "PromotionGate", "Review", "ReviewTask",
+    "RunComparison", "RunScore", "Sampling", "Span", "SpanRollup", "SpanWriter", "Webhook",
+]  # fmt: skip

@@ -125,15 +125,10 @@ FIELDS = ("context_relevance", "answer_relevance", "faithfulness", "groundedness
 EXPLAINED = ("context_relevance", "groundedness")
 JUDGED_NAMES = frozenset(
     {
-        "context_relevance",
-        "context_utilization",
-        "completeness",
-        "adherence",
-        "groundedness",
-        "faithfulness",
+        "context_relevance", "context_utilization", "completeness", "adherence", "groundedness", "faithfulness",
         "answer_relevance",
     }
-)
+)  # fmt: skip
 
 
 @contextmanager

@@ -20,22 +20,7 @@ from ragd.readers.types import (
 )
 
 __all__ = [
-    "ERROR_KINDS",
-    "Attachment",
-    "Member",
-    "PageLayout",
-    "ParseError",
-    "ParseLimits",
-    "ParsedDocument",
-    "Word",
-    "archive_type",
-    "is_image",
-    "is_pointer",
-    "is_readable",
-    "iter_members",
-    "list_members",
-    "parse",
-    "sniff",
-    "stop_server",
-    "unlock",
-]
+    "ERROR_KINDS", "Attachment", "Member", "PageLayout", "ParseError", "ParseLimits", "ParsedDocument", "Word",
+    "archive_type", "is_image", "is_pointer", "is_readable", "iter_members", "list_members", "parse", "sniff",
+    "stop_server", "unlock",
+]  # fmt: skip

@@ -110,14 +110,9 @@ OLE_DOCUMENTS = frozenset({DOC, XLS, PPT, MSG})
 
 # What an OLE2 file holds, by the name of a stream in its root, in the order they are asked for.
 OLE_STREAMS: tuple[tuple[str, str], ...] = (
-    ("EncryptedPackage", OOXML_ENCRYPTED),
-    ("__properties_version1.0", MSG),
-    ("WordDocument", DOC),
-    ("PowerPoint Document", PPT),
-    ("PP97_DUALSTORAGE", PPT),
-    ("Workbook", XLS),
-    ("Book", XLS),
-)
+    ("EncryptedPackage", OOXML_ENCRYPTED), ("__properties_version1.0", MSG), ("WordDocument", DOC),
+    ("PowerPoint Document", PPT), ("PP97_DUALSTORAGE", PPT), ("Workbook", XLS), ("Book", XLS),
+)  # fmt: skip
 
 # In messages: what a media type is called by people.
 SPOKEN: dict[str, str] = {

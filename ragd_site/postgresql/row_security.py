@@ -105,12 +105,7 @@ POLICIES: dict[str, Policy] = {
     # of documents
     **dict.fromkeys(
         (
-            "document_revisions",
-            "chunk_overlays",
-            "chunk_findings",
-            "ingest_jobs",
-            "uploads",
-            "page_layouts",
+            "document_revisions", "chunk_overlays", "chunk_findings", "ingest_jobs", "uploads", "page_layouts",
             "state_changes",
         ),
         OF_DOCUMENT,
@@ -132,11 +127,7 @@ POLICIES: dict[str, Policy] = {
     # of collections
     **dict.fromkeys(
         (
-            "ingest_batches",
-            "gap_dismissals",
-            "past_indexes",
-            "index_versions",
-            "retrieval_app_calibration",
+            "ingest_batches", "gap_dismissals", "past_indexes", "index_versions", "retrieval_app_calibration",
             "retrieval_app_savedplan",
         ),
         OF_COLLECTION,
@@ -221,7 +212,7 @@ POLICIES: dict[str, Policy] = {
     **dict.fromkeys(("audit_head", "erasures"), NOBODY),
     "alert_rules": Policy(f"{allowed('administer')} OR {OF_SERVER}", "true"),
     **dict.fromkeys(("alerts", "webhooks", "server_settings"), Policy(OF_SERVER, "true")),
-}
+}  # fmt: skip
 
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.
 OPEN: dict[str, bool] = {

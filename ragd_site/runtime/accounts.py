@@ -19,23 +19,10 @@ from ragd_site.runtime.programs import OWN_ACCOUNT, Account, may_enter, own_acco
 ROOT = Path(__file__).resolve().parents[2]
 # What ragd keeps in RAGD_VAR. A folder that holds anything else may be somebody's home: its owner is not changed.
 KEPT = {
-    "admin_password",
-    "bytecode",
-    "drill",
-    "drill.lock",
-    "erasures.jsonl",
-    "metrics",
-    "postgres",
-    "postgres.json",
-    "postgres.lock",
-    "receipt_key",
-    "run.lock",
-    "secret_key",
-    "secret_key_earlier",
-    "static",
-    "static.stamp",
+    "admin_password", "bytecode", "drill", "drill.lock", "erasures.jsonl", "metrics", "postgres", "postgres.json",
+    "postgres.lock", "receipt_key", "run.lock", "secret_key", "secret_key_earlier", "static", "static.stamp",
     "wal.lock",
-}
+}  # fmt: skip
 
 
 class AccountError(Exception):

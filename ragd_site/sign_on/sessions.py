@@ -44,13 +44,9 @@ BROWSERS = [
     ("Safari", r"Version/(\d+)[\d.]* .*Safari/"),
 ]
 SYSTEMS = [
-    ("Android", "Android"),
-    ("iPhone", "iPhone"),
-    ("iPad", "iPad"),
-    ("Windows", "Windows"),
-    ("macOS", "Mac OS X"),
+    ("Android", "Android"), ("iPhone", "iPhone"), ("iPad", "iPad"), ("Windows", "Windows"), ("macOS", "Mac OS X"),
     ("Linux", "Linux"),
-]
+]  # fmt: skip
 
 
 def note_use(request: HttpRequest) -> None:
@@ -113,16 +109,9 @@ def name_device(user_agent: str) -> str:
 
 FACTORS = [Authenticator.Type.TOTP, Authenticator.Type.WEBAUTHN]
 OPEN_PAGES = {
-    "account_reauthenticate",
-    "collections:theme",
-    "login",
-    "logout",
-    "mfa_activate_totp",
-    "mfa_add_webauthn",
-    "mfa_index",
-    "mfa_reauthenticate",
-    "mfa_reauthenticate_webauthn",
-}
+    "account_reauthenticate", "collections:theme", "login", "logout", "mfa_activate_totp", "mfa_add_webauthn",
+    "mfa_index", "mfa_reauthenticate", "mfa_reauthenticate_webauthn",
+}  # fmt: skip
 
 
 def lead_to_factor(request: HttpRequest, view: Any) -> HttpResponse | None:

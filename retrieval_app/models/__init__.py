@@ -5,13 +5,6 @@ from retrieval_app.plans.models import Calibration, SavedPlan, SavedPlanQuerySet
 from retrieval_app.runs.models import QueryRun, QueryRunQuerySet, RetrievedChunk
 
 __all__ = [
-    "Calibration",
-    "ChatAssistant",
-    "ChatMessage",
-    "ChatThread",
-    "QueryRun",
-    "QueryRunQuerySet",
-    "RetrievedChunk",
-    "SavedPlan",
-    "SavedPlanQuerySet",
-]
+    "Calibration", "ChatAssistant", "ChatMessage", "ChatThread", "QueryRun", "QueryRunQuerySet", "RetrievedChunk",
+    "SavedPlan", "SavedPlanQuerySet",
+]  # fmt: skip

@@ -62,19 +62,11 @@ def test_a_bare_post_lists_the_tools(client: Client) -> None:
 
 
 ORIGINS = {
-    "https://evil.example": 403,
-    "null": 403,
-    "": 403,
-    "http://testserver.evil.example": 403,
-    "http://evil.example:80": 403,
-    "http://[bad": 403,
-    "file://testserver": 403,
-    "http://testserver": 200,
-    "http://localhost:6274": 200,
-    "http://127.0.0.1": 200,
-    "https://desk.example": 200,
+    "https://evil.example": 403, "null": 403, "": 403, "http://testserver.evil.example": 403,
+    "http://evil.example:80": 403, "http://[bad": 403, "file://testserver": 403, "http://testserver": 200,
+    "http://localhost:6274": 200, "http://127.0.0.1": 200, "https://desk.example": 200,
     "https://sub.front.example": 200,
-}
+}  # fmt: skip
 
 
 @pytest.mark.fault("MCP-06")

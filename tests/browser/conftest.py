@@ -34,14 +34,9 @@ CHROMIUM = os.environ.get("RAGD_CHROMIUM") or shutil.which("chromium") or shutil
 FIREFOX = os.environ.get("RAGD_FIREFOX") or shutil.which("firefox-esr") or shutil.which("firefox") or ""
 SCREENS = os.environ.get("RAGD_SCREENS", "")
 FLAGS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="package")  # its event loop must not outlive these tests: others run one of their own

@@ -20,13 +20,9 @@ def key(visit: Visit) -> Iterator[Any]:
     session = visit.page.context.new_cdp_session(visit.page)
     session.send("WebAuthn.enable")
     options = {
-        "protocol": "ctap2",
-        "transport": "internal",
-        "hasResidentKey": True,
-        "hasUserVerification": True,
-        "isUserVerified": True,
-        "automaticPresenceSimulation": True,
-    }
+        "protocol": "ctap2", "transport": "internal", "hasResidentKey": True, "hasUserVerification": True,
+        "isUserVerified": True, "automaticPresenceSimulation": True,
+    }  # fmt: skip
     made = session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
 
     def verify(is_verified: bool) -> None:

@@ -194,18 +194,10 @@ NAMES = {"timestamp with time zone": "timestamp with time zone", "varchar": "cha
 @pytest.mark.parametrize(
     "model",
     [
-        Collection,
-        Document,
-        Chunk,
-        ApiKey,
-        Upload,
-        IngestJob,
-        WorkerHeartbeat,
-        IdempotencyRecord,
-        IndexVersion,
+        Collection, Document, Chunk, ApiKey, Upload, IngestJob, WorkerHeartbeat, IdempotencyRecord, IndexVersion,
         IndexVersionDocument,
     ],
-)
+)  # fmt: skip
 def test_the_model_is_what_the_catalogue_holds(model: type) -> None:
     with connection.cursor() as cursor:
         cursor.execute(COLUMNS, [model._meta.db_table])  # type: ignore[attr-defined]

@@ -34,12 +34,7 @@ SAME = [
 ]
 DATES = [
     (
-        "3 May 2023",
-        "May 3, 2023",
-        "the 3rd of May 2023",
-        "2023-05-03",
-        "03.05.2023",
-        "3. Mai 2023",
+        "3 May 2023", "May 3, 2023", "the 3rd of May 2023", "2023-05-03", "03.05.2023", "3. Mai 2023",
         "am dritten Mai 2023",
     ),
     ("18 Uhr", "6 pm", "18:00", "6 p.m."),
@@ -50,7 +45,7 @@ DATES = [
     ("noon", "12:00", "12 Uhr"),
     ("Monday to Friday", "weekdays", "montags bis freitags", "werktags", "Mo-Fr"),
     ("at weekends", "am Wochenende", "samstags und sonntags"),
-]
+]  # fmt: skip
 OTHER = [
     ("100 degrees", "250 degrees"),
     ("30 days", "30 hours"),

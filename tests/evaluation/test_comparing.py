@@ -46,15 +46,11 @@ def test_many_questions_are_drawn_in_pieces_with_the_same_interval(monkeypatch: 
 @pytest.mark.parametrize(
     ("low", "high", "moved", "better", "verdict"),
     [
-        (0.1, 0.3, 9, True, "improved"),
-        (0.1, 0.3, 9, False, "regressed"),
-        (-0.3, -0.1, 6, True, "regressed"),
-        (-0.3, -0.1, 5, True, "few"),
-        (-0.1, 0.3, 9, True, "noise"),
-        (0.0, 0.3, 9, True, "noise"),
+        (0.1, 0.3, 9, True, "improved"), (0.1, 0.3, 9, False, "regressed"), (-0.3, -0.1, 6, True, "regressed"),
+        (-0.3, -0.1, 5, True, "few"), (-0.1, 0.3, 9, True, "noise"), (0.0, 0.3, 9, True, "noise"),
         (0.0, 0.0, 0, True, "same"),
     ],
-)
+)  # fmt: skip
 def test_the_word_follows_the_interval_and_how_many_moved(
     low: float, high: float, moved: int, better: bool, verdict: str
 ) -> None:

@@ -321,15 +321,11 @@ def test_the_table_is_whole() -> None:
 @pytest.mark.parametrize(
     ("name", "title"),
     [
-        ("recall@10", "Recall@10 (documents)"),
-        ("chunk_recall@5", "Recall@5 (chunks)"),
-        ("chunk_ndcg@5", "nDCG@5 (chunks)"),
-        ("chunk_mrr@9999", "MRR@9999 (chunks)"),
-        ("adherence", "Adherence"),
-        ("rouge_l", "ROUGE-L"),
-        ("right_outcome", "Correct outcome"),
+        ("recall@10", "Recall@10 (documents)"), ("chunk_recall@5", "Recall@5 (chunks)"),
+        ("chunk_ndcg@5", "nDCG@5 (chunks)"), ("chunk_mrr@9999", "MRR@9999 (chunks)"), ("adherence", "Adherence"),
+        ("rouge_l", "ROUGE-L"), ("right_outcome", "Correct outcome"),
     ],
-)
+)  # fmt: skip
 def test_a_name_finds_its_measure(name, title):
     found, known = find(name), MEASURES[name.removeprefix("chunk_").partition("@")[0]]
     assert found == replace(known, name=name, title=title)

@@ -204,14 +204,10 @@ class Rest(Library):
 
 
 TOOLS = {
-    "put": "documents-ingest",
-    "set_state": "documents-edit",
-    "roll_back": "documents-edit",
-    "set_access": "documents-edit",
-    "delete": "documents-delete",
-    "search": "collections-search",
+    "put": "documents-ingest", "set_state": "documents-edit", "roll_back": "documents-edit",
+    "set_access": "documents-edit", "delete": "documents-delete", "search": "collections-search",
     "read": "documents-get",
-}
+}  # fmt: skip
 
 
 UNKNOWN = ("unknown_document", "unknown_revision")

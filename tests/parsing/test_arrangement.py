@@ -94,15 +94,9 @@ def test_one_column_keeps_the_order_it_came_in() -> None:
 
 def test_ruled_cells_hold_their_lines_and_merged_ones_stand_first() -> None:
     pieces: list[Piece] = [
-        (55, 104, "Name"),
-        (155, 104, "Both years"),
-        (55, 124, "copper"),
-        (55, 136, "wire"),
-        (155, 124, "12"),
-        (255, 124, "14"),
-        (55, 154, "timber"),
-        (255, 154, "9"),
-    ]
+        (55, 104, "Name"), (155, 104, "Both years"), (55, 124, "copper"), (55, 136, "wire"), (155, 124, "12"),
+        (255, 124, "14"), (55, 154, "timber"), (255, 154, "9"),
+    ]  # fmt: skip
     rules = [
         Rule(50, 100, 350, 100),
         Rule(50, 120, 350, 120),
@@ -150,13 +144,9 @@ def test_rows_are_found_without_lines_and_cells_of_two_lines_are_joined() -> Non
 
 def test_lines_above_and_below_the_headings_make_a_table_of_few_rows() -> None:
     pieces: list[Piece] = [
-        (60, 104, "Year"),
-        (200, 104, "Tons"),
-        (60, 124, "2019"),
-        (200, 124, "12.5"),
-        (60, 136, "2020"),
+        (60, 104, "Year"), (200, 104, "Tons"), (60, 124, "2019"), (200, 124, "12.5"), (60, 136, "2020"),
         (200, 136, "14"),
-    ]
+    ]  # fmt: skip
     rules = [Rule(50, y, 300, y) for y in (100, 118, 150)]
     assert texts(pieces, rules) == [[["Year", "Tons"], ["2019", "12.5"], ["2020", "14"]]]
     assert texts(pieces)[0] != texts(pieces, rules)[0]

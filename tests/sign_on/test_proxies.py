@@ -32,16 +32,11 @@ def by_proxy(client: Client, name: str, *, peer: str = PROXY, path: str = "/acco
 @pytest.mark.parametrize(
     ("text", "address"),
     [
-        ("192.0.2.1", "192.0.2.1"),
-        (" 192.0.2.1:4711 ", "192.0.2.1"),
-        ("2001:db8::1", "2001:db8::1"),
-        ("[2001:db8::1]:80", "2001:db8::1"),
-        ("::ffff:192.0.2.1", "192.0.2.1"),
-        ("unknown", None),
-        ("", None),
+        ("192.0.2.1", "192.0.2.1"), (" 192.0.2.1:4711 ", "192.0.2.1"), ("2001:db8::1", "2001:db8::1"),
+        ("[2001:db8::1]:80", "2001:db8::1"), ("::ffff:192.0.2.1", "192.0.2.1"), ("unknown", None), ("", None),
         ("192.0.2", None),
     ],
-)
+)  # fmt: skip
 def test_addresses_are_read(text: str, address: str | None) -> None:
     found = read_address(text)
     assert (str(found) if found else None) == address

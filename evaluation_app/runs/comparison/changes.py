@@ -33,17 +33,10 @@ ITEM_FIELDS = (
 MOMENT_CHARS = len("2026-01-31 23:59:59.123456")
 # field of EvaluationRun -> what it is called; in the order in which they are shown, behind plan and settings
 HEADER_FIELDS: Mapping[str, str] = {
-    "collection_name": "Collection",
-    "index_version": "Index version",
-    "embed_model": "Embedding model",
-    "answerer": "Model",
-    "prompt_hash": "Prompt hash",
-    "calibration": "Calibration",
-    "judge": "Judge",
-    "judge_version": "Judge version",
-    "spec_version": "Specification",
-    "code_version": "Code version",
-}
+    "collection_name": "Collection", "index_version": "Index version", "embed_model": "Embedding model",
+    "answerer": "Model", "prompt_hash": "Prompt hash", "calibration": "Calibration", "judge": "Judge",
+    "judge_version": "Judge version", "spec_version": "Specification", "code_version": "Code version",
+}  # fmt: skip
 SHOWN_APART = ("judge", "judge_model")  # of the settings: fields of the run itself say them
 HASH_SHOWN = 12
 

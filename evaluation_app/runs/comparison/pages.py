@@ -197,13 +197,8 @@ VERDICT_TONES: Mapping[stored_comparisons.Kind, tuple[str, str]] = {
     "inconclusive": ("neutral", "info"),
 }
 STEPS = (  # the axis reaches at least to the first, so that tiny differences look tiny
-    0.05,
-    0.1,
-    0.2,
-    0.25,
-    0.5,
-    1.0,
-)
+    0.05, 0.1, 0.2, 0.25, 0.5, 1.0,
+)  # fmt: skip
 
 SHOWN = {  # filter of the questions -> its title
     "moved": gettext_lazy("Changed"),

@@ -457,15 +457,8 @@ def earlier_items(item: EvaluationItem) -> list[EarlierItem]:
     before = Q(run__created_at__lt=run.created_at) | Q(run__created_at=run.created_at, run_id__lt=run.pk)
     records = EvaluationItem.objects.filter(same & before).order_by("-run__created_at", "-run_id")
     fields = (
-        "position",
-        "outcome",
-        "scores",
-        "run__id",
-        "run__name",
-        "run__set_name",
-        "run__created_at",
-        "run__plan_name",
-    )
+        "position", "outcome", "scores", "run__id", "run__name", "run__set_name", "run__created_at", "run__plan_name",
+    )  # fmt: skip
     rows = list(records.select_related("run").only(*fields)[:EARLIER_RUNS])
     return [_earlier(each, is_this=False) for each in reversed(rows)] + [_earlier(item, is_this=True)]
 

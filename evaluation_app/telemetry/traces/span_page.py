@@ -279,13 +279,9 @@ def links_of(span: Span, back: Iterable[Span] = ()) -> list[LinkRow]:
 
 
 TABS = {
-    "aitf": "AITF",
-    "openinference": "OpenInference",
-    "gen_ai": "gen_ai",
-    "ragd": "ragd",
-    "other": "Other",
+    "aitf": "AITF", "openinference": "OpenInference", "gen_ai": "gen_ai", "ragd": "ragd", "other": "Other",
     "raw": "Raw",
-}
+}  # fmt: skip
 OI_PREFIXES = (
     "openinference.", "input.", "output.", "retrieval.documents.", "reranker.", "embedding.", "llm.", "session.",
     "user.", "tag.", "evaluations.", "annotations.", "document.", "tool.", "tool_call.", "metadata", "graph.", "agent.",

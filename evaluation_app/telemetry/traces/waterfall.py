@@ -27,25 +27,12 @@ from retrieval_app.models import QueryRun
 
 # the first of these that a span's name begins with decides the colour and pattern of its bar; the name stands beside it
 STAGES = (
-    (names.QUERY, "embed"),
-    (names.EMBEDDINGS, "embed"),
-    (names.RETRIEVE, "retrieve"),
-    (names.VECTOR, "retrieve"),
-    (names.LEXICAL, "retrieve"),
-    (names.HOP, "retrieve"),
-    (names.FUSE, "rank"),
-    (names.RERANK, "rank"),
-    (names.COMPRESS, "rank"),
-    (names.CHAT, "generate"),
-    ("text_completion", "generate"),
-    (names.EVALUATE, "judge"),
-    (names.FETCH, "read"),
-    (names.UNPACK, "read"),
-    (names.PARSE, "read"),
-    (names.CHUNK, "read"),
-    (names.FILL, "store"),
+    (names.QUERY, "embed"), (names.EMBEDDINGS, "embed"), (names.RETRIEVE, "retrieve"), (names.VECTOR, "retrieve"),
+    (names.LEXICAL, "retrieve"), (names.HOP, "retrieve"), (names.FUSE, "rank"), (names.RERANK, "rank"),
+    (names.COMPRESS, "rank"), (names.CHAT, "generate"), ("text_completion", "generate"), (names.EVALUATE, "judge"),
+    (names.FETCH, "read"), (names.UNPACK, "read"), (names.PARSE, "read"), (names.CHUNK, "read"), (names.FILL, "store"),
     (names.STORE, "store"),
-)
+)  # fmt: skip
 STAGE_WORDS = {
     "pipeline": gettext_lazy("Root and parent spans"),
     "embed": gettext_lazy("Embedding"),

@@ -24,13 +24,9 @@ MESSAGE_CLASS = "001A"
 DATES = ((0x0039, 0x0040), (0x0E06, 0x0040), (0x3007, 0x0040))
 # More named properties of contacts and appointments that hold text for people.
 CONTACT_PROPERTIES = (
-    ("3001", "Name"),
-    ("3A16", "Company"),
-    ("3A17", "Title"),
-    ("3A08", "Business phone"),
-    ("3A1C", "Mobile phone"),
+    ("3001", "Name"), ("3A16", "Company"), ("3A17", "Title"), ("3A08", "Business phone"), ("3A1C", "Mobile phone"),
     ("3A15", "Address"),
-)
+)  # fmt: skip
 PROPERTY_TABLE, OBJECT_STORAGE = "__properties_version1.0", "__substg1.0_3701000D"
 HEADER_BYTES, EMBEDDED_HEADER_BYTES = 32, 24
 EPOCH = datetime(1601, 1, 1, tzinfo=UTC)

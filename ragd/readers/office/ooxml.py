@@ -15,15 +15,9 @@ from ragd.readers.text.xmlstream import Attributes, elements, stream_xml
 from ragd.readers.types import ParseError
 
 CORE_PROPERTIES = {
-    "title": "title",
-    "creator": "author",
-    "subject": "subject",
-    "keywords": "keywords",
-    "description": "description",
-    "created": "created_at",
-    "modified": "modified_at",
-    "language": "language",
-}
+    "title": "title", "creator": "author", "subject": "subject", "keywords": "keywords", "description": "description",
+    "created": "created_at", "modified": "modified_at", "language": "language",
+}  # fmt: skip
 
 
 class Parts(Protocol):

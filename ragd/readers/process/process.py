@@ -64,14 +64,8 @@ CHAR_BYTES = 4 + PACKED.size  # at most, of a text with a place for each charact
 FIELDS = ("title", "media_type", "page_map", "metadata", "warnings", "is_partial", "cell_map")  # that travel as JSON
 # The parser needs no secrets: it gets these settings of the environment and no others.
 ENVIRONMENT_KEPT = (
-    "PATH",
-    "HOME",
-    "TMPDIR",
-    "TEMP",
-    "LD_LIBRARY_PATH",
-    "COVERAGE_PROCESS_START",
-    "PYTHONPYCACHEPREFIX",
-)
+    "PATH", "HOME", "TMPDIR", "TEMP", "LD_LIBRARY_PATH", "COVERAGE_PROCESS_START", "PYTHONPYCACHEPREFIX",
+)  # fmt: skip
 
 
 class DisconnectedError(Exception):

@@ -43,24 +43,11 @@ KOREAN = b"\x1b$)C"
 NOTATIONS = frozenset({"idna", "punycode", "unicode-escape", "raw-unicode-escape", "undefined"})  # of Python
 # Labels of browsers and mail programs that Python does not know.
 LABELS = {
-    "x-sjis": "cp932",
-    "windows-31j": "cp932",
-    "x-gbk": "gb18030",
-    "windows-949": "cp949",
-    "windows-936": "gb18030",
-    "x-euc-jp": "euc_jp",
-    "x-big5": "big5",
-    "big5-eten": "big5",
-    "iso-8859-8-i": "iso8859-8",
-    "iso-8859-8-e": "iso8859-8",
-    "iso-8859-6-i": "iso8859-6",
-    "x-mac-roman": "mac_roman",
-    "macintosh": "mac_roman",
-    "x-mac-cyrillic": "mac_cyrillic",
-    "cp-850": "cp850",
-    "utf8mb4": "utf-8",
-    "unicode": "utf-16",
-}
+    "x-sjis": "cp932", "windows-31j": "cp932", "x-gbk": "gb18030", "windows-949": "cp949", "windows-936": "gb18030",
+    "x-euc-jp": "euc_jp", "x-big5": "big5", "big5-eten": "big5", "iso-8859-8-i": "iso8859-8",
+    "iso-8859-8-e": "iso8859-8", "iso-8859-6-i": "iso8859-6", "x-mac-roman": "mac_roman", "macintosh": "mac_roman",
+    "x-mac-cyrillic": "mac_cyrillic", "cp-850": "cp850", "utf8mb4": "utf-8", "unicode": "utf-16",
+}  # fmt: skip
 CONTROLS = re.compile(rb"[\x00-\x08\x0b\x10-\x1a\x1c-\x1f\x7f]")  # not the shifts of ISO 2022
 # Sets of the DOS and Macintosh time, but for Russian's, are too rare to be worth what they win on short texts.
 ERAS = (EncodingEra.MODERN_WEB, EncodingEra.LEGACY_ISO, EncodingEra.MAINFRAME)
