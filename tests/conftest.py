@@ -124,8 +124,31 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """File by file, those first that mostly wait, so that the others run beside them; each file is handed out whole."""
-    items.sort(key=lambda item: (not item.nodeid.startswith(WAITING), item.nodeid.partition("::")[0]))
+    """File by file, those first that mostly wait, so that the others run beside them; each file is handed out whole.
+
+    In a file the tests that take `notes` as it was made for all of them stand behind those that do not know of it, and
+    those that commit at the end.
+    """
+    for item in items:
+        fixtures = getattr(item, "fixturenames", [])
+        if "notes" in fixtures and "embeddings" in fixtures and not is_transactional(item):
+            if "empty_notes" not in fixtures:  # parametrized tests share the list
+                fixtures.insert(0, "empty_notes")
+
+    def place(item: pytest.Item) -> tuple[bool, str, int]:
+        shares = "empty_notes" in getattr(item, "fixturenames", ())
+        return (
+            not item.nodeid.startswith(WAITING),
+            item.nodeid.partition("::")[0],
+            2 if is_transactional(item) else int(shares),
+        )
+
+    items.sort(key=place)
+
+
+def is_transactional(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("django_db")
+    return "transactional_db" in getattr(item, "fixturenames", ()) or bool(marker and marker.kwargs.get("transaction"))
 
 
 def pytest_collection_finish() -> None:
@@ -172,8 +195,7 @@ def module_db(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    marker = item.get_closest_marker("django_db")
-    if "transactional_db" in getattr(item, "fixturenames", ()) or (marker and marker.kwargs.get("transaction")):
+    if is_transactional(item):
         from tests.databases import MODULE_TRANSACTION
 
         MODULE_TRANSACTION.end()
@@ -190,6 +212,19 @@ def house_of_module(module_db: None) -> Collection:
 def house(house_of_module: Collection, db: None) -> Collection:
     """The collection of tests/retrieval/corpus.py, built once per module. What a test changes of it is rolled back."""
     return copy(house_of_module)
+
+
+@pytest.fixture(scope="module")
+def empty_notes(module_db: None) -> Collection:
+    """What `notes` of tests/collections/conftest.py is, made once per module: its table and eight indexes take time.
+    What a test changes of it is rolled back."""
+    from django.test import override_settings
+
+    from collections_app.collections.services import create_collection
+
+    model = {"RAGD_EMBED_MODEL": "text-embedding-3-small", "RAGD_EMBED_DIMS": 32}
+    with override_settings(**model, RAGD_EMBED_BASE_URL="http://127.0.0.1:1/v1", RAGD_EMBED_API_KEY="none"):
+        return create_collection(name="notes")
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,9 +40,12 @@ def notes_of_module(module_db: None) -> Iterator[Collection]:
 
 
 @pytest.fixture
-def notes(db: None, embeddings: OpenAIServer) -> Collection:
+def notes(request: pytest.FixtureRequest, db: None, embeddings: OpenAIServer) -> Collection:
+    """An empty collection. tests/conftest.py adds `empty_notes` to the tests that commit nothing."""
     from collections_app.collections.services import create_collection
 
+    if "empty_notes" in request.fixturenames:
+        return deepcopy(request.getfixturevalue("empty_notes"))
     return create_collection(name="notes")
 
 
