@@ -107,5 +107,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         super()._rollback()  # type: ignore[misc]  # Django's stubs leave it out
 
     def _savepoint_rollback(self, sid: str) -> None:
-        super()._savepoint_rollback(sid)  # type: ignore[misc]  # as above
+        """Without a cursor, which would bind first: a broken transaction takes nothing but its end."""
+        with self.wrap_database_errors:
+            self.connection.execute(self.ops.savepoint_rollback_sql(sid))
         self._bound = None

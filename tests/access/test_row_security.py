@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.db import ProgrammingError, connection, transaction
+from django.db import DataError, ProgrammingError, connection, transaction
 from psycopg.errors import InsufficientPrivilege
 
 import ragd
@@ -168,6 +168,12 @@ def test_access_goes_back_after_a_rollback_and_a_block(marsh: Marsh) -> None:
     assert Document.objects.count() == 10
     with using_access(ada):
         assert Document.objects.count() == 8
+    assert Document.objects.count() == 10
+
+
+def test_a_savepoint_takes_back_what_failed_under_another_access(marsh: Marsh) -> None:
+    with pytest.raises(DataError), transaction.atomic(), using_access(access_of_user(marsh.ada)):
+        connection.cursor().execute("SELECT 1 / 0")
     assert Document.objects.count() == 10
 
 
