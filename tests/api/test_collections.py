@@ -19,7 +19,7 @@ from collections_app.documents.services import ingest_text
 from collections_app.models import AuditEvent, Chunk, Collection, Document, Operation
 from evaluation_app.models import EvaluationRun, Experiment, RunScore
 from evaluation_app.models.spans import Span
-from ragd_site.api import api
+from ragd_site.api import openapi_document
 from retrieval_app.models import QueryRun
 from tests.api.conftest import Api
 from tests.evaluation.made_runs import make_run
@@ -304,7 +304,7 @@ def test_no_operation_reaches_the_old_collection(old: Api, make_api: Callable[..
         "model": "ragd/reuse",
         "messages": [{"role": "user", "content": "merger"}],
     }
-    for path, methods in api.get_openapi_schema()["paths"].items():
+    for path, methods in json.loads(openapi_document.read())["paths"].items():
         address = re.sub("{[a-z_]+}", "1", path.replace("{collection}", "reuse").replace("{doc_id}", "plan.md"))
         for method in methods if "{collection}" in path or path.endswith("/chat/completions") else ():
             answer = key.send(method.upper(), address.removeprefix("/v1"), None if method == "get" else body)

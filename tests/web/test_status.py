@@ -27,7 +27,7 @@ from collections_app.jobs.workers import record_archive, record_backup, record_d
 from collections_app.models import Operation, Report
 from evaluation_app import conformance
 from ragd.conformance import run
-from ragd_site.operations.palette import NEW, VERBS, find_destinations
+from ragd_site.operations.palette import NEW, VERBS, _done_with, _pages, find_destinations
 from tests.refusals import refuses
 from tests.web.pages import text, tones, tree, whole
 
@@ -252,12 +252,12 @@ def test_the_palette_finds_every_page_and_what_can_be_done(visitor: Client, fill
     for page in (*all_pages(), *NEW):
         assert found(page.title)[page.title] == page.href
         for word in page.words.split():
-            assert page.title in found(word), word
+            assert page.title in {each.label for each in _pages(word, ada)}, word
     for verb in VERBS:
         label = verb.label % {"name": "nature"}
         for typed in (*verb.words, verb.words[0][:3], f"{verb.words[0]} nat"):
-            assert found(typed)[label] == verb.address_of(nature)
-        assert label not in found(f"{verb.words[0]} elsewhere")
+            assert {each.label: each.href for each in _done_with(typed)}[label] == verb.address_of(nature)
+        assert label not in {each.label for each in _done_with(f"{verb.words[0]} elsewhere")}
     assert found("ask nature")["Ask nature"] == "/chat/?collection=nature"
     assert found("zzz")["Ask “zzz”"] == "/chat/?q=zzz"
     done = ("System theme", "Light theme", "Dark theme", "English", "Deutsch", "Log out", "Show the keys")
