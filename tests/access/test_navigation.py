@@ -15,10 +15,8 @@ from collections_app.models import Collection
 from ragd_site.access.middleware import TARGETS, find_target
 from ragd_site.operations import views
 from ragd_site.operations.palette import NEW, VERBS
-from tests.access.house import PEOPLE, House
 from tests.access.offers import is_refused
 from tests.addresses import all_addresses, rule_named
-from tests.web.pages import texts
 
 ACCESSES = {
     "nobody": Access(),
@@ -80,23 +78,6 @@ def test_an_address_belongs_to_the_page_with_its_longest_beginning(path: str, se
 def test_keys_are_one_of_each_and_menus_have_headings() -> None:
     assert len({section.key for section in SECTIONS}) == len(SECTIONS) == 4
     assert all(page.group for page in SECTIONS[-1].pages)
-
-
-def test_rail_menus_and_tabs_are_those_of_the_reader(house: House) -> None:
-    rails, menus, tabs = {}, {}, {}
-    for name in (*PEOPLE, "root"):
-        account = house.client(name).get("/settings/appearance/")
-        rails[name] = texts(account, ".rail li a .label")
-        assert texts(account, ".rail [aria-current], .side [aria-current]") == ["Appearance"]
-        menus[name] = texts(house.client(name).get("/models/"), ".side a")
-        tabs[name] = texts(house.client(name).get("/collections/nature/"), ".tabs a")
-    assert rails["nobody"] == rails["viewer"] == ["Library"]
-    assert rails["asker"] == ["Chat", "Library"]
-    assert rails["curator"] == rails["evaluator"] == ["Chat", "Library", "Evaluate"]
-    assert rails["root"] == ["Chat", "Library", "Evaluate", "Admin"]
-    assert set(menus["root"]) - set(menus["viewer"]) >= {"Alerts", "Operations", "Audit log", "Leak probe"}
-    assert "Content health" in tabs["curator"] and "Content health" not in tabs["asker"]
-    assert texts(house.client("viewer").get("/activity/spans/"), ".segments [aria-current]") == ["Spans"]
 
 
 # POST of these changes nothing that others see: they compute, download, or are the reader's own

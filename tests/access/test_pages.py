@@ -18,6 +18,7 @@ from collections_app.access.services import access_of_user
 from tests.access.house import PEOPLE, House, Place
 from tests.access.offers import is_refused, offers
 from tests.addresses import all_addresses, rule_named
+from tests.web.pages import texts
 from tests.web.test_every_page import FRAGMENTS, check_page
 
 pytestmark = pytest.mark.django_db
@@ -222,3 +223,20 @@ def test_changes_that_a_role_does_not_give_are_refused(house: House) -> None:
             wrong.append(f"{name} {view_name} {address}: {response.status_code}")
     assert min(tried[name] for name in PEOPLE) > 10
     assert not wrong, "\n".join(wrong)
+
+
+def test_rail_menus_and_tabs_are_those_of_the_reader(house: House) -> None:
+    rails, menus, tabs = {}, {}, {}
+    for name in (*PEOPLE, "root"):
+        account = house.client(name).get("/settings/appearance/")
+        rails[name] = texts(account, ".rail li a .label")
+        assert texts(account, ".rail [aria-current], .side [aria-current]") == ["Appearance"]
+        menus[name] = texts(house.client(name).get("/models/"), ".side a")
+        tabs[name] = texts(house.client(name).get("/collections/nature/"), ".tabs a")
+    assert rails["nobody"] == rails["viewer"] == ["Library"]
+    assert rails["asker"] == ["Chat", "Library"]
+    assert rails["curator"] == rails["evaluator"] == ["Chat", "Library", "Evaluate"]
+    assert rails["root"] == ["Chat", "Library", "Evaluate", "Admin"]
+    assert set(menus["root"]) - set(menus["viewer"]) >= {"Alerts", "Operations", "Audit log", "Leak probe"}
+    assert "Content health" in tabs["curator"] and "Content health" not in tabs["asker"]
+    assert texts(house.client("viewer").get("/activity/spans/"), ".segments [aria-current]") == ["Spans"]
