@@ -27,6 +27,7 @@ from evaluation_app.measures.catalogue import DOCUMENT_BANDS, Measure, measure_o
 from evaluation_app.measures.scores import Score
 from evaluation_app.measures.statistics import Interval, bootstrap_mean
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
+from evaluation_app.runs import summaries
 from evaluation_app.runs.comparison.changes import query_times
 from evaluation_app.runs.reports import BETTER, BY_MODE, RESULTS, TONES, WORSE, Result, count_results
 from evaluation_app.runs.run_pages.runs_page import (
@@ -41,20 +42,6 @@ from evaluation_app.runs.run_pages.runs_page import (
     item_filters,
     items_address,
     measures_in,
-)
-from evaluation_app.runs.summaries import (
-    Figure,
-    coverage_of,
-    first_names,
-    grouped,
-    judge_accuracy,
-    make_figure,
-    overview_names,
-    percentile_of,
-    question_bands,
-    run_figures,
-    run_misses,
-    shares_of,
 )
 from evaluation_app.sample import SAMPLE_NAME
 from evaluation_app.scoring.modes import (
@@ -90,7 +77,7 @@ PARTS = {
 class FigureRow:
     """A measure's line: what its numbers open."""
 
-    figure: Figure
+    figure: summaries.Figure
     href: str
     unscored_href: str
 
@@ -100,7 +87,7 @@ class CategoryRow:
     name: str
     count: int
     href: str
-    cells: tuple[tuple[Figure, str], ...]
+    cells: tuple[tuple[summaries.Figure, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +162,9 @@ def show_run(request: PageRequest, pk: uuid.UUID) -> HttpResponse:
 def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> dict[str, Any]:
     bands = bands_for(run.golden_set)
     base = base_of(run)
-    figures = run_figures(run, bands, base)
+    figures = summaries.run_figures(run, bands, base)
     named = {figure.name: figure for figure in figures}
-    headline = [named[name] for name in overview_names(named, run.answerer)]
+    headline = [named[name] for name in summaries.overview_names(named, run.answerer)]
     others = [figure for figure in figures if figure not in headline]
     return {
         "run": run,
@@ -188,19 +175,21 @@ def describe_run(run: EvaluationRun, listed: ItemList, request: PageRequest) -> 
         "headline": headline,
         "headline_has_reference": any(figure.percentile is not None for figure in headline),
         "headline_rows": [("", _figure_rows(run, headline))] if headline else [],
-        "other_rows": [(title, _figure_rows(run, members)) for title, members in grouped(others)],
+        "other_rows": [(title, _figure_rows(run, members)) for title, members in summaries.grouped(others)],
         "others": len(others),
-        "accuracy": judge_accuracy(figures),
+        "accuracy": summaries.judge_accuracy(figures),
         "estimates": estimated_means(listed.everything),
         "disagreeing": sum(row.judges == DISAGREE for row in listed.everything),
         "disagreeing_href": items_address(run, judges=DISAGREE),
         "judge_docs": docs_address(JUDGE_DOCS.get(run.judge, "")),
         "all_metrics": request.GET.get("metrics") == "all",
-        "misses": [(measure_of(miss.measure, bands), miss) for miss in run_misses(run.summary, run.thresholds)]
+        "misses": [
+            (measure_of(miss.measure, bands), miss) for miss in summaries.run_misses(run.summary, run.thresholds)
+        ]
         if not run.is_active
         else [],
         "has_bands": bool(bands),
-        "coverage": coverage_of(figures),
+        "coverage": summaries.coverage_of(figures),
         "categories": _category_rows(run, bands, listed.everything),
         "category_heads": [measure_of(name) for name in _category_names(run)],
         "distributions": distributions_of(run, figures, listed.everything),
@@ -298,8 +287,8 @@ def read_cards(
 def card_measures(run: EvaluationRun, names: Sequence[str], requested: Iterable[str] = ()) -> list[Measure]:
     """What a card shows: the first measures that say enough of one question, and those that were asked for."""
     told = [name for name in names if not is_weak(run.judge_identity, name)]
-    first = first_names(told, CARD_MEASURES, run.answerer)
-    bands = question_bands(run.judge_identity, bands_for(run.golden_set))
+    first = summaries.first_names(told, CARD_MEASURES, run.answerer)
+    bands = summaries.question_bands(run.judge_identity, bands_for(run.golden_set))
     return [measure_of(name, bands) for name in (*first, *(name for name in names if name in {*requested} - {*first}))]
 
 
@@ -319,7 +308,7 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     names = measures_in(listed.everything)
     requested = {str(listed.filters["measure"] or ""), listed.sort.removeprefix("-")}
     tones = [row.result.tone for row in listed.everything]
-    bands = question_bands(run.judge_identity, bands_for(run.golden_set))
+    bands = summaries.question_bands(run.judge_identity, bands_for(run.golden_set))
     return listing.context() | {
         "listed": listed,
         "cards": read_cards(run, list(listing.page), card_measures(run, names, requested), listed.query),
@@ -329,7 +318,7 @@ def question_context(run: EvaluationRun, listed: ItemList, request: PageRequest)
     }
 
 
-def _figure_rows(run: EvaluationRun, figures: Sequence[Figure]) -> list[FigureRow]:
+def _figure_rows(run: EvaluationRun, figures: Sequence[summaries.Figure]) -> list[FigureRow]:
     return [
         FigureRow(
             figure=figure,
@@ -343,7 +332,7 @@ def _figure_rows(run: EvaluationRun, figures: Sequence[Figure]) -> list[FigureRo
 
 
 def _category_names(run: EvaluationRun) -> list[str]:
-    return first_names(run.summary.get("measures", {}), CATEGORY_COLUMNS, run.answerer)
+    return summaries.first_names(run.summary.get("measures", {}), CATEGORY_COLUMNS, run.answerer)
 
 
 def _category_rows(run: EvaluationRun, bands: Bands, rows: Sequence[ItemRow]) -> list[CategoryRow]:
@@ -358,7 +347,7 @@ def _category_rows(run: EvaluationRun, bands: Bands, rows: Sequence[ItemRow]) ->
             href=items_address(run, category=category),
             cells=tuple(
                 (
-                    make_figure(name, means.get(name, {}), bands),
+                    summaries.make_figure(name, means.get(name, {}), bands),
                     items_address(run, category=category, measure=name, sort=name),
                 )
                 for name in names
@@ -368,7 +357,9 @@ def _category_rows(run: EvaluationRun, bands: Bands, rows: Sequence[ItemRow]) ->
     ]
 
 
-def distributions_of(run: EvaluationRun, figures: Sequence[Figure], rows: Sequence[ItemRow]) -> list[Distribution]:
+def distributions_of(
+    run: EvaluationRun, figures: Sequence[summaries.Figure], rows: Sequence[ItemRow]
+) -> list[Distribution]:
     """One picture per measure with a scored question; what has two values only is told by its mean alone."""
     return [
         distribution_of(run, figure, rows)
@@ -377,13 +368,13 @@ def distributions_of(run: EvaluationRun, figures: Sequence[Figure], rows: Sequen
     ]
 
 
-def distribution_of(run: EvaluationRun, figure: Figure, rows: Sequence[ItemRow]) -> Distribution:
+def distribution_of(run: EvaluationRun, figure: summaries.Figure, rows: Sequence[ItemRow]) -> Distribution:
     known = (row.value(figure.name) for row in rows)
     return draw_distribution(
         measure_of(figure.name) if is_weak(figure.judge, figure.name) else figure.measure,
         [value for value in known if value is not None],
         mean=figure.value,
-        reference=shares_of(figure.name, BINS),
+        reference=summaries.shares_of(figure.name, BINS),
         address=lambda low, high: items_address(
             run, measure=figure.name, low=f"{low:g}", high=f"{high:g}", sort=figure.name
         ),
@@ -499,7 +490,7 @@ class BandsForm(forms.Form):
                 measure=measure_of(name),
                 good=self[f"{name}_good"],
                 poor=self[f"{name}_poor"],
-                reference=tuple((at, percentile_of(name, at)) for at in self._reference(name, reference)),
+                reference=tuple((at, summaries.percentile_of(name, at)) for at in self._reference(name, reference)),
                 source=self._source(name),
                 fitted=self.fit.bands.get(name) if self.fit else None,
                 left_out=self.fit.left_out.get(name, "") if self.fit else "",
