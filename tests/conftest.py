@@ -155,6 +155,7 @@ def is_transactional(item: pytest.Item) -> bool:
 def pytest_collection_finish() -> None:
     """The modules and the tests stay to the end: the garbage collector looks at what came after them alone."""
     gc.freeze()
+    gc.set_threshold(10_000, 10, 100)  # a test keeps little, and what it keeps goes with it
     gc.enable()
 
 

@@ -193,8 +193,8 @@ def test_merged_cells_of_a_sheet_carry_their_value() -> None:
 def test_merged_cells_that_cover_a_whole_sheet_are_bounded() -> None:
     parsed = read(
         sheet_xml(
-            '<sheetData><row r="1"><c r="A1"><v>7</v></c><c r="B1"><v>1</v></c></row><row r="1000000">'
-            '<c r="B1000000"><v>2</v></c></row></sheetData>',
+            '<sheetData><row r="1"><c r="A1"><v>7</v></c><c r="B1"><v>1</v></c></row><row r="100000">'
+            '<c r="B100000"><v>2</v></c></row></sheetData>',
             '<mergeCells count="1"><mergeCell ref="A1:XFD1048576"/></mergeCells>',
         ),
         "a.xlsx",
