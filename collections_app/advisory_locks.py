@@ -18,7 +18,7 @@ from django.db import connection as default
 
 @unique
 class LockSpace(IntEnum):
-    """What is locked as a whole, or (HOST, PAST_INDEX) by name."""
+    """What is locked as a whole, or (HOST, PAST_INDEX, JUDGE_FIT) by name."""
 
     FIRST_KEY = 0x7261676401
     MAINTENANCE = 0x7261676402
@@ -28,6 +28,7 @@ class LockSpace(IntEnum):
     ADMINISTRATORS = 0x7261676408
     ALERTS = 0x7261676409
     PREPARATION = 0x726167640A
+    JUDGE_FIT = 0x726167640B
     SPAN_ROLLUP = 7_201_954
     HOST = 0x72616764
 

@@ -37,6 +37,7 @@ from django.utils import timezone
 
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
+from collections_app.advisory_locks import LockSpace, lock, named
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError, UnknownError
@@ -416,6 +417,7 @@ def fit_judge(collection: Collection, judge: str, judge_version: str, *, actor: 
             f"that the judge {judge} scored, {LABELS_MIN - most} are missing ({LABELS_ADVISED} are advised)",
             type="too_few_labels",
         )
+    lock(named(LockSpace.JUDGE_FIT, collection.name))  # so that no number is given twice
     newest = fit_rows(collection).values_list("settings__number", flat=True).first() or 0
     fit = JudgeFit(newest + 1, judge, judge_version, answers.answers, len(answers.people), measures)
     row = Experiment.objects.create(

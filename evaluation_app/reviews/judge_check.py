@@ -44,7 +44,8 @@ REPEATS = 3
 ANSWERS, ANSWERS_MAX = 20, 50
 REFERENCES_MAX = 100
 RUNS_MAX, LIVE_MAX = 5, 1000  # the newest, from which answers are drawn
-OUTPUT_TOKENS, OUTPUT_PER_SENTENCE = 150, 45  # of an annotation, for the estimate
+CHARS_PER_TOKEN = 4  # for the estimate, as those of an annotation
+OUTPUT_TOKENS, OUTPUT_PER_SENTENCE = 150, 45
 NUMBERS = ("context_relevance", "context_utilization", "completeness", "faithfulness", "answer_relevance")
 KIND = Operation.Kind.JUDGE_CHECK
 
@@ -183,9 +184,8 @@ def estimate_check(collection: Collection, model: str = "", number: int = ANSWER
     calls = input_tokens = output_tokens = 0
     for one, times in [*((each, REPEATS + 2) for each in sample), *((each, 1) for each in references)]:
         case = one.case()
-        texts = (message["content"] for message in build_messages(case))
         calls += times
-        input_tokens += times * sum(judge.counter.count_tokens(text) for text in texts)
+        input_tokens += times * sum(len(message["content"]) for message in build_messages(case)) // CHARS_PER_TOKEN
         output_tokens += times * (OUTPUT_TOKENS + OUTPUT_PER_SENTENCE * len(case.answer))
     system = telemetry.provider_of(judge.endpoint.address[0])
     cost = price_call(system, (judge.model,), input_tokens=input_tokens, output_tokens=output_tokens)
