@@ -11,8 +11,8 @@ The interval is conformal: it holds 95 % of the labels of further answers drawn 
 Gammerman and Shafer, 2005; Lei et al., 2018, arXiv 1604.04173; left one out: Barber et al., 2021, arXiv 1905.02928).
 With fewer than 19 labels there is none.
 
-What a fit is worth is counted over answers that it was not fitted on, each left out in turn. A measure that is no
-nearer to people then keeps the judge's own score.
+What a fit is worth is counted over answers that it was not fitted on, each left out in turn. A number whose RMSE is no
+smaller then keeps the judge's own score, and so does a yes or no that is not right about significantly more answers.
 
 A version (`JudgeFit`) is a row of the experiments with the kind "judge", so that it has who made it and who took it
 back. The newest that nobody took back is in force. A judge's version ends with it: "3-tokens+c2(adherence)" is the
@@ -31,6 +31,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -57,8 +58,10 @@ LABELS_MAX = 500  # the newest; leaving each out in turn compares all with all
 EACH_MIN = 5  # of a yes or no: labels of either kind
 PRIOR = 10.0
 COVERAGE = 0.95
+SIGN_P = 0.05
 FITTED = tuple(name for name in MEASURES if name != "correctness")  # which rules or the chat model decide
 
+Flags = npt.NDArray[np.bool_]
 JudgeIdentity = tuple[str, str]  # name and version, without a calibration
 
 
@@ -260,7 +263,7 @@ def _fit_verdict(scores: Numbers, estimates: Numbers, labels: Numbers) -> Measur
     one_kind = min(labels.sum(), len(labels) - labels.sum()) < EACH_MIN
     others = scores if one_kind else held_out_verdicts(scores, estimates, labels)
     before, after = _agreement(scores, labels), _agreement(others, labels)
-    helps = (after.value or 0.0) > (before.value or 0.0)
+    helps = _is_more_often_right(others == labels, scores == labels)
     return MeasureFit(
         len(labels),
         threshold=best_threshold(estimates, labels) if helps else None,
@@ -279,6 +282,14 @@ def held_out_verdicts(scores: Numbers, estimates: Numbers, labels: Numbers) -> N
         if threshold is not None:
             verdicts[index] = float(estimates[index] >= threshold)
     return verdicts
+
+
+def _is_more_often_right(after: Flags, before: Flags) -> bool:
+    """By a one-sided sign test over the answers that only one of them is right about. A threshold of few labels is
+    often better by luck alone, and on RAGBench worse afterwards."""
+    gains, losses = int((after & ~before).sum()), int((before & ~after).sum())
+    total = gains + losses
+    return total > 0 and sum(math.comb(total, count) for count in range(gains, total + 1)) <= SIGN_P * 2**total
 
 
 def _agreement(verdicts: Numbers, labels: Numbers) -> Fitness:

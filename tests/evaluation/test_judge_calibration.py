@@ -132,6 +132,16 @@ def test_what_is_no_nearer_to_people_keeps_the_judge() -> None:
     assert (right.threshold, right.before.value) == (None, pytest.approx(1.0))
 
 
+@pytest.mark.parametrize(("wrong", "threshold"), [(4, None), (5, 0.5)])
+def test_a_threshold_has_to_be_right_more_often_than_by_luck(wrong: int, threshold: float | None) -> None:
+    """Four of four that change for the better happen by luck in 1 of 16 cases, five of five in 1 of 32."""
+    rows = [
+        LabelledScore(float(place % 2 == (place >= wrong)), 0.1 + 0.8 * (place % 2), float(place % 2))
+        for place in range(20)
+    ]
+    assert fit_measure("adherence", rows).threshold == threshold
+
+
 def test_few_labels_and_labels_of_one_kind_give_no_fit() -> None:
     few = fit_measure("completeness", rows_of([0.3] * 19))
     assert (few.reason, few.missing, few.changes, few.reach) == ("few", 1, False, None)
