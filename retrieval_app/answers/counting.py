@@ -133,10 +133,21 @@ class Resolver:
 
     @property
     def asks_for_a_cell(self) -> bool:
-        """Whether what is to be counted is the name of one row, which says how many: "How many workers are there?"."""
+        """Whether one cell says how many: what is to be counted is the name of one row ("How many workers are there?"),
+        or of a column of numbers while all values of the question stand in one row ("How many days is study leave?").
+        """
+        if self.question.asks != "count" or self.table.is_documents:
+            return False
+        first = key_of(self.question.tokens[0].text)
         names = [key_of(row.cells[0][0]).strip("`*") for row in self.table.rows if row.cells and row.cells[0]]
-        is_number = self.question.asks == "count" and not self.table.is_documents
-        return is_number and len(set(names)) == len(names) and key_of(self.question.tokens[0].text) in names
+        if len(set(names)) == len(names) and first in names:
+            return True
+        column = next(iter(self.columns.get(first, ())), None)
+        if column is None or any(number_of(value) is None for value in self.table.values(column)):
+            return False
+        values = [item for item in self.reading.items if item.kind == "value"]
+        rows = [[{key_of(value) for value in cell} for cell in row.cells] for row in self.table.rows]
+        return sum(all(any(item.text in row[each] for each in item.columns) for item in values) for row in rows) == 1
 
     @property
     def is_about(self) -> bool:

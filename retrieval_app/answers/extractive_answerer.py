@@ -353,21 +353,22 @@ def extend(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sen
 def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sentence]:
     """All rows or items of the first table or list that is named as what is asked for, by the heading above it, its
     first column or the line before it; where they are long their names alone; of "How do I ...?" the numbered steps
-    below a heading that names it. [] where the best sentence gives all of it, where a number is asked for and the
-    sources may not hold the whole list, and where it is too long to quote."""
+    below a heading or a line that names it. [] where the best sentence gives all of it, where a number is asked for and
+    the sources may not hold the whole list, and where it is too long to quote."""
     asks = weighing.question.asks or ("steps" if weighing.question.kind == "way" else "")
     if not asks or not sentences or weighing.gives_all(int(np.argmax(weighing.scores()))):
         return []
     for items in sorted([*_tables(sentences, sources), *_lists(sources)], key=lambda items: items[0].source):
         source, first = sources[items[0].source], items[0]
         above = source.content[: first.start]
+        before = [line for line in above.splitlines() if line.strip(MARKS) and line[0] != "|"][-1:]
+        before = [line for line in before if line.endswith((":", "\uff1a"))]
         if asks == "steps":
-            path = path_above(above)
+            path = "\n".join([path_above(above), *before])
             if first.mark[:1].isdigit() and weighing.is_named(path, f"{source.context}\n{path}"):
                 return items if sum(len(item.text) for item in items) <= BLOCK_CHARS else []
             continue
-        before = [line for line in above.splitlines() if line.strip(MARKS) and line[0] != "|"][-1:]
-        lead = (first.heading, *(first.columns or ())[:1], *(line for line in before if line.endswith((":", "："))))
+        lead = (first.heading, *(first.columns or ())[:1], *before)
         is_named = weighing.is_named("\n".join(lead), f"{source.context}\n{above}")
         if is_named and (asks == "list" or _is_whole(items, sources)):
             names = [name for name in map(_name_of, items) if name]
@@ -377,6 +378,18 @@ def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Seq
                 return names
             return items if sum(len(item.text) for item in items) <= BLOCK_CHARS else []
     return []
+
+
+def says_how_many(query: str, sources: Sequence[Candidate], *, in_a_row: bool) -> bool:
+    """Whether a sentence holds every word of the question and the number, or the list, that it asks for. in_a_row: or
+    one row of a table does, and no other."""
+    sentences = read_sentences(sources[:SOURCES_READ])
+    likely = str(sources[0].attributes.get("language", "")) if sources else ""
+    weighing = Weighing(read_question(query, likely), sources, sentences)
+    if any(weighing.gives_all(index) for index in range(len(sentences))):
+        return True
+    rows = [row for row in sentences if row.is_row and weighing.names_all(row.said)]
+    return in_a_row and len(rows) == 1
 
 
 def path_above(content: str) -> str:

@@ -76,7 +76,14 @@ def _first(names: Sequence[str], language: str, asked: str) -> str:
 
 _FUNCTION = {language: frozenset(map(fold, words.split())) for language, words in MODEL["function"].items()}
 _ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
-_KINDS = ("frequency", "date", "number", "person", "reason", "way", "formula")
+_EXACT = {  # of these kinds nothing else is an answer
+    "phone": regex.compile(r"\+?\(?\d[\d ()/.\u2011-]{4,}\d"),
+    "mail": regex.compile(r"\w@\w[\w-]*\.\w"),
+    "price": regex.compile(MODEL["money"]["words"]),
+    "weight": regex.compile(MODEL["mass"]["words"]),
+}
+_EXACT_WORDS = frozenset(MODEL["exact_words"]["words"].split())
+_KINDS = (*_EXACT, "frequency", "date", "number", "person", "reason", "way", "formula")
 _GIVEN = {"frequency": "repeated", "reason": "because"}
 _ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in MODEL["also"].items()}
 _DEFINITION = {language: tuple(map(regex.compile, each)) for language, each in MODEL["definition"].items()}
@@ -287,7 +294,7 @@ class Weighing:
         self.question, self.sources, self.places = question, sources, places
         self.tokens: dict[int, np.ndarray] = {}
         language = question.language
-        asks = language if question.kind == "number" else ""
+        asks = language if question.kind in ("number", "price", "weight") else ""
         self._matcher = matcher = Matcher(question.words, question.either, asks)
         own = [content_words(place.said, language) for place in places]
         self._held = _stack([matcher.match(words) for words in own], len(question.words))
@@ -302,26 +309,29 @@ class Weighing:
         words = self._held @ self._rarity / total
         known_words = self._held @ known / (float(known.sum()) or 1.0)
         headings = {place.heading: matcher.match(content_words(place.heading, language)) for place in places}
+        whose = self._whose()
         rows = []
         for index, place in enumerate(places):
             share = 1.0 if place.opens else HEADING_SHARE
             around = np.maximum(self._held[index], share * headings[place.heading])
+            alone = around if whose and _names(place.said, language) else None  # it says itself whose
             if index and places[index - 1].source == place.source and not place.is_row:
                 around = np.maximum(around, self._held[index - 1])
+            of_another = bool(whose) and not (around if alone is None else alone)[whose].any()
             rows.append(
                 (
                     words[index], known_words[index], float(around @ self._rarity / total - words[index]),
-                    self._by_passage[place.source], 0.5 ** (place.source / 3), self._offer(place),
+                    self._by_passage[place.source], 0.5 ** (place.source / 3), self._offer(place) * (not of_another),
                     math.log(1 + len(own[index])), math.log(1 + len(set(own[index]).difference(question.words))),
                     words[index] / (float(words.max()) or 1.0),
                 )
             )  # fmt: skip
         self._keys = [index for index, word in enumerate(question.words) if any(map(str.isnumeric, word))]
         asking = np.array([place.text.endswith(QUESTION_MARKS) for place in places], float)
-        self._behind = (
-            NEITHER * (self._name_neither() + self._miss_focus() + asking) + OTHER_KEY * self._of_other_keys()
-        )
         self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
+        self._behind = NEITHER * (self._name_neither() + self._miss_focus() + asking) + OTHER_KEY * np.maximum.reduce(
+            [self._of_other_keys(), self._beside_cell(), self._not_exact()]
+        )
 
     def with_meaning(self, tokens: Mapping[int, np.ndarray]) -> Weighing:
         """The same with what the encoder says of some sentences, by index: for each token of the question its best
@@ -368,6 +378,36 @@ class Weighing:
         lacking: np.ndarray = names_one.any() * ~names_one
         return lacking.astype(float)
 
+    def _whose(self) -> list[int]:
+        """Of a question of an exact kind the words that say whose, by index, of which an answer has one; else []."""
+        words, names = self.question.words, set(map(fold, self.question.names)) - _EXACT_WORDS
+        if self.question.kind not in _EXACT:
+            return []
+        own = [index for index, word in enumerate(words) if word in names]
+        return own or [index for index, word in enumerate(words) if word not in _EXACT_WORDS]
+
+    def _not_exact(self) -> np.ndarray:
+        """Of a question of an exact kind all that gives no answer of it, if any does."""
+        offers = self.order[:, ORDER.index("kind")] > 0
+        others: np.ndarray = (self.question.kind in _EXACT and bool(offers.any())) * (1.0 - offers)
+        return others
+
+    def _beside_cell(self) -> np.ndarray:
+        """All but the rows of which the question names the first cell, whole, and another column: "When does it close
+        on Friday?"; none where there is no such row, nor of a question why or how."""
+        if self.question.kind in ("reason", "way", "definition"):
+            return np.zeros(len(self.places))
+        language = self.question.language
+        is_meant = np.zeros(len(self.places))
+        for index, place in enumerate(self.places):
+            if place.is_row and place.columns:
+                first = place.said.partition("; ")[0].rpartition(": ")[2]
+                cell, columns = content_words(first, language), content_words(" ".join(place.columns[1:]), language)
+                names_cell = bool(cell) and bool((self._matcher.match(cell) > 0).sum() >= len(set(cell)))
+                is_meant[index] = names_cell and bool(self._matcher.match(columns).any())
+        others: np.ndarray = is_meant.any() * (1 - is_meant)
+        return others
+
     def _of_other_keys(self) -> np.ndarray:
         """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""
         rows = np.array([place.is_row for place in self.places], bool)
@@ -378,8 +418,9 @@ class Weighing:
         return lacking.astype(float)
 
     def certainty(self) -> float:
-        """0 to 1: how sure it is that one of the sentences answers; 0.0 without sentences."""
-        if not self.places:
+        """0 to 1: how sure it is that one of the sentences answers; 0.0 without sentences, and of a question of
+        an exact kind where none gives it."""
+        if not self.places or (self.question.kind in _EXACT and not self.order[:, ORDER.index("kind")].any()):
             return 0.0
         model = MODEL["certainty"][self.kind]
         value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
@@ -458,6 +499,8 @@ class Weighing:
             return float(any(name not in asked for name in _names(text, self.question.language)))
         if kind == "way":
             return 0.5 * bool(_CODE.search(text))  # many a sentence holds one
+        if kind in _EXACT:
+            return float(bool(_EXACT[kind].search(fold(text))))
         if kind == "formula":
             return 2.0 * bool(_FORMULA.search(text))
         if kind == "definition":

@@ -42,7 +42,7 @@ from retrieval_app.answers import protocol
 from retrieval_app.answers.chat_answerer import DEFAULTS, ChatAnswerer, emit, open_answerer
 from retrieval_app.answers.citations import Citation
 from retrieval_app.answers.counting import Count, CountingAnswerer, count, declined_by, retrieve_counted
-from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer, says_how_many
 from retrieval_app.answers.live_citations import pieces_of
 from retrieval_app.llm.chat_model import ModelError, ModelParameters
 from retrieval_app.models import Calibration, QueryRun
@@ -277,7 +277,8 @@ def _spare_embedder(run: QueryRun, answerer: ExtractiveAnswerer) -> None:
 
 
 class _Counting:
-    """The corrective step, but for a question that asks for a number or a complete list: that is counted instead."""
+    """The corrective step, but for a question that asks for a number or a complete list: that is counted instead. What
+    cannot be counted is answered like any other where a sentence says it, else declined."""
 
     def __init__(self, corrector: Corrector, *, is_past: bool, counts: bool) -> None:
         self.corrector, self.is_past, self.counts = corrector, is_past, counts
@@ -287,11 +288,13 @@ class _Counting:
         if not self.counts:
             return self.corrector.retrieve(query, plan, store)
         self.counted = count(query, plan, store, is_past=self.is_past)
-        if self.counted is None:
-            retrieval = self.corrector.retrieve(query, plan, store)
-            self.counted = declined_by(query, retrieval)
-            return retrieval
-        return retrieve_counted(self.counted, query, plan, store)
+        if self.counted is not None and not self.counted.declined:
+            return retrieve_counted(self.counted, query, plan, store)
+        retrieval = self.corrector.retrieve(query, plan, store)
+        refusal = self.counted or declined_by(query, retrieval)
+        is_said = refusal is not None and says_how_many(query, retrieval.candidates, in_a_row=self.counted is None)
+        self.counted = None if is_said else refusal
+        return retrieval
 
     def note(self, run: QueryRun) -> None:
         if self.counted is None:

@@ -18,7 +18,7 @@ from retrieval_app.answers.extractive_answerer import (
     stems,
 )
 from retrieval_app.answers.question_match import ORDER, Sentence, Weighing, read_question, split_questions
-from retrieval_app.answers.refusals import declines
+from retrieval_app.answers.refusals import WEAK_EVIDENCE, declines
 from tests.builders import WordEmbedder
 
 PUMP = (
@@ -214,6 +214,28 @@ The boiler is descaled once a year. Use citric acid. Never use vinegar, which at
 1. Close the valve.
 2. Rinse twice.
 """
+CLINIC = """## Opening hours
+
+| day | open | close |
+|---|---|---|
+| Monday | 8:00 | 18:00 |
+| Friday | 8:00 | 14:00 |
+
+The clinic is closed on weekends. In an emergency call 020 7946 0321. Ask Anita Rao for a date.
+
+## Fees
+
+| treatment | price |
+|---|---|
+| cleaning | £65 |
+| filling, per tooth | £120 |
+
+Send claims to claims@riverside.example. To return an aligner:
+
+1. Rinse it.
+2. Post it in the box.
+"""
+CLUB = "Vorsitzende ist Dr. Petra Voss. Bootswart ist Ali Demir, Telefon 030 803 44 21. Der Achter heißt Spree."
 WEIR = "A lock is a chamber. A lock and a dam are old. A dam holds water back; a lock lifts ships. A dam is a wall."
 WEHR = "Eine Schleuse ist eine Kammer. Ein Wehr staut das Wasser, eine Schleuse hebt die Schiffe."
 SHEET = "Product: Solar 5\nMaker: Helion\nCharging time: 4 hours by day\nPrice: 49 EUR\nWarranty: 24 months"
@@ -248,6 +270,18 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("What should I do at E12?", BOILER, "", ["E12 | Call the service"]),
         ("What acid is used to descale the boiler?", BOILER, "", ["Use citric acid."]),
         ("How do I descale the boiler?", BOILER, "1. Close the valve.", ["Close the valve.", "Rinse twice."]),
+        ("When does the clinic close on Friday?", CLINIC, "", ["Friday | 8:00 | 14:00"]),
+        ("What is the phone number for emergencies?", CLINIC, "", ["In an emergency call 020 7946 0321."]),
+        ("What is the phone number of Anita Rao?", CLINIC, WEAK_EVIDENCE, []),
+        ("What is the e-mail address for claims?", CLINIC, "", ["Send claims to claims@riverside.example."]),
+        ("What is the e-mail address of Anita Rao?", CLINIC, WEAK_EVIDENCE, []),
+        ("What is the price of a filling?", CLINIC, "", ["filling, per tooth | £120"]),
+        ("What is the price of a crown?", CLINIC, WEAK_EVIDENCE, []),
+        ("How heavy is the filling?", CLINIC, WEAK_EVIDENCE, []),
+        ("Wie ist die Telefonnummer von Petra Voss?", CLUB, WEAK_EVIDENCE, []),
+        ("Wie ist die Telefonnummer des Bootswarts?", CLUB, "", ["Bootswart ist Ali Demir, Telefon 030 803 44 21."]),
+        ("What does the Friday cost?", CLINIC, WEAK_EVIDENCE, []),
+        ("How do I return an aligner?", CLINIC, "1. Rinse it.", ["Rinse it.", "Post it in the box."]),
         ("What does the Solar 5 cost?", SHEET, "Price: 49 EUR", ["Price: 49 EUR"]),
         ("How long does charging take?", SHEET, "Charging", ["Charging time: 4 hours by day"]),
         ("What is the difference between a lock and a dam?", WEIR, "", ["A dam holds water back; a lock lifts ships."]),
@@ -255,7 +289,7 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
     ],
 )
 def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headline: str, quotes: list[str]) -> None:
-    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR, KESSEL) else "en"
+    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR, KESSEL, CLUB) else "en"
     checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language=language)]).checked
     assert [each.quote for each in checked.citations][: len(quotes)] == quotes
     assert checked.answer.startswith(headline)
