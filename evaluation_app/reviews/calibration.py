@@ -357,11 +357,12 @@ def labelled_answers(collection: Collection) -> dict[JudgeIdentity, LabelledAnsw
     verdicts = _read_labels(collection)
     result: dict[JudgeIdentity, LabelledAnswers] = defaultdict(LabelledAnswers)
     for judge, answers in _read_scores(collection, {question for question, _ in verdicts}).items():
-        for identity in answers.keys() & verdicts.keys():
+        for identity in (each for each in verdicts if each in answers):  # in one order, so that a fit is repeatable
+            reviews = verdicts[identity]
             result[judge].answers += 1
-            result[judge].people |= {name for name, _ in verdicts[identity]}
+            result[judge].people |= {name for name, _ in reviews}
             for measure in answers[identity].keys() & set(FITTED):
-                label = label_of(measure, [said[measure] for _, said in verdicts[identity] if measure in said])
+                label = label_of(measure, [said[measure] for _, said in reviews if measure in said])
                 if label is not None:
                     result[judge].by_measure[measure].append(LabelledScore(*answers[identity][measure], label))
     return dict(sorted(result.items()))

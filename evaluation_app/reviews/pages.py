@@ -441,8 +441,7 @@ def _change_judges(request: PageRequest, name: str) -> HttpResponse:
         return gettext("Checking the judge.")
 
     def stop() -> str:
-        operation = running_check(collection)
-        if operation is None:
+        if (operation := running_check(collection)) is None:
             raise UnknownError("operation", f"no check of the judge on {name!r} is under way")
         cancel_operation(operation, actor=request.user)
         return gettext("Check stopped.")
