@@ -1,4 +1,5 @@
-"""A name that is used again: neither its new keys see what the old collection left, nor the old keys the new one."""
+"""Collections over HTTP: made, listed, changed, measured, deleted.
+A name that is used again: neither its new keys see what the old collection left, nor the old keys the new one."""
 
 from __future__ import annotations
 

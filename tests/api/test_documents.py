@@ -1,4 +1,5 @@
-"""Documents in many scripts: what language they are in, and answers that cite the right sentence."""
+"""Documents over HTTP: written, listed, filtered, deleted.
+Documents in many scripts: what language they are in, and answers that cite the right sentence."""
 
 from __future__ import annotations
 

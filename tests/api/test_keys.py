@@ -1,4 +1,5 @@
-"""Every operation of the OpenAPI document, present and future, against the keys that must not use it."""
+"""API keys over HTTP: made, listed, ended, and what each opens.
+Every operation of the OpenAPI document, present and future, against the keys that must not use it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A search or answer that fails names the run that was stored of it, on every channel.
+"""Query runs over HTTP: listed, read, replayed.
+A search or answer that fails names the run that was stored of it, on every channel.
 Runs as JSON Lines: exactly the minimal logging fields, for whom the key may see, batch by batch.
 Runs judged over HTTP, scored runs in lists, the sampling of a collection: what a key may see and change."""
 

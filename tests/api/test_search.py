@@ -1,4 +1,5 @@
-"""as_of over every channel: the results of then, what the run and the answer say of it, and what is refused."""
+"""Searches and answers over HTTP, and what is refused of them.
+as_of over every channel: the results of then, what the run and the answer say of it, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The list of chunks that hold a number or a code of the query, beside the two of a hybrid search.
+"""retrieve(): lists, filters, exact and approximate search, short results.
+The list of chunks that hold a number or a code of the query, beside the two of a hybrid search.
 Hops: names of what was found are looked for in turn, by rules alone.
 RetrievePlan: what it refuses, and which plans are one and the same."""
 
