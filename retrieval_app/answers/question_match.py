@@ -329,9 +329,9 @@ class Weighing:
         self._keys = [index for index, word in enumerate(question.words) if any(map(str.isnumeric, word))]
         asking = np.array([place.text.endswith(QUESTION_MARKS) for place in places], float)
         self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
-        self._behind = NEITHER * (self._name_neither() + self._miss_focus() + asking) + OTHER_KEY * np.maximum.reduce(
-            [self._of_other_keys(), self._beside_cell(), self._not_exact()]
-        )
+        near = self._name_neither() + self._miss_focus() + self._hold_none() + asking
+        far = np.maximum.reduce([self._of_other_keys(), self._beside_cell(), self._not_exact()])
+        self._behind = NEITHER * near + OTHER_KEY * far
 
     def with_meaning(self, tokens: Mapping[int, np.ndarray]) -> Weighing:
         """The same with what the encoder says of some sentences, by index: for each token of the question its best
@@ -378,6 +378,12 @@ class Weighing:
         lacking: np.ndarray = names_one.any() * ~names_one
         return lacking.astype(float)
 
+    def _hold_none(self) -> np.ndarray:
+        """Which sentences hold no word of the question, where another holds all."""
+        holds = self._held > 0
+        none: np.ndarray = (~holds.any(axis=1)).astype(float)
+        return none if holds.all(axis=1).any() else np.zeros(len(holds))
+
     def _whose(self) -> list[int]:
         """Of a question of an exact kind the words that say whose, by index, of which an answer has one; else []."""
         words, names = self.question.words, set(map(fold, self.question.names)) - _EXACT_WORDS
@@ -418,9 +424,10 @@ class Weighing:
         return lacking.astype(float)
 
     def certainty(self) -> float:
-        """0 to 1: how sure it is that one of the sentences answers; 0.0 without sentences, and of a question of
-        an exact kind where none gives it."""
-        if not self.places or (self.question.kind in _EXACT and not self.order[:, ORDER.index("kind")].any()):
+        """0 to 1: how sure it is that one of the sentences answers. 0.0 without sentences, where no passage has a word
+        of the question, and of a question of an exact kind where none gives it."""
+        is_exact = self.question.kind in _EXACT
+        if not self.places or self._absent == 1 or (is_exact and not self.order[:, ORDER.index("kind")].any()):
             return 0.0
         model = MODEL["certainty"][self.kind]
         value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))

@@ -236,6 +236,11 @@ Send claims to claims@riverside.example. To return an aligner:
 2. Post it in the box.
 """
 CLUB = "Vorsitzende ist Dr. Petra Voss. Bootswart ist Ali Demir, Telefon 030 803 44 21. Der Achter heißt Spree."
+LEASE = (
+    "The rent is 1,150 a month, due on the third working day. The tenancy begins on 1 August 2026. "
+    "Small animals such as hamsters are allowed. Dogs and cats need the landlord's consent. "
+    "Two positions are vacant: an accountant and a driver."
+)
 WEIR = "A lock is a chamber. A lock and a dam are old. A dam holds water back; a lock lifts ships. A dam is a wall."
 WEHR = "Eine Schleuse ist eine Kammer. Ein Wehr staut das Wasser, eine Schleuse hebt die Schiffe."
 SHEET = "Product: Solar 5\nMaker: Helion\nCharging time: 4 hours by day\nPrice: 49 EUR\nWarranty: 24 months"
@@ -281,6 +286,9 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("Wie ist die Telefonnummer von Petra Voss?", CLUB, WEAK_EVIDENCE, []),
         ("Wie ist die Telefonnummer des Bootswarts?", CLUB, "", ["Bootswart ist Ali Demir, Telefon 030 803 44 21."]),
         ("What does the Friday cost?", CLINIC, WEAK_EVIDENCE, []),
+        ("When is the rent due?", LEASE, "", ["The rent is 1,150 a month, due on the third working day."]),
+        ("Who is the treasurer?", LEASE, WEAK_EVIDENCE, []),
+        ("What is the salary of the accountant?", LEASE, WEAK_EVIDENCE, []),
         ("How do I return an aligner?", CLINIC, "1. Rinse it.", ["Rinse it.", "Post it in the box."]),
         ("What does the Solar 5 cost?", SHEET, "Price: 49 EUR", ["Price: 49 EUR"]),
         ("How long does charging take?", SHEET, "Charging", ["Charging time: 4 hours by day"]),
