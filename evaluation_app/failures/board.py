@@ -6,9 +6,10 @@ What people decide about one failing question in one mode: whose it is, when to 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from datetime import date
+from functools import cache, partial
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
@@ -27,6 +28,8 @@ from evaluation_app.runs.reports import Result, result_of
 from evaluation_app.runs.summaries import question_bands
 from evaluation_app.scoring.modes import Bands, Mode, bands_for, failures, find_mode, stored_table, thresholds_for
 from ragd.errors import InvalidInput
+
+FindMeasure = Callable[[str], Measure]
 
 State = BoardCard.State
 DECISIONS = ("assign", "snooze", "resolve", "reopen")
@@ -273,6 +276,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
     """
     requested = filters or Filters()
     bands, thresholds = bands_for(run.golden_set), thresholds_for(run.golden_set)
+    measure = cache(partial(find, bands=question_bands(run.judge_identity, bands)))  # thousands of scores of a few
     items = list(run.items.only(*FIELDS).order_by("position"))
     failing = [(item, modes_of(item)) for item in items]
     failing = [(item, modes) for item, modes in failing if modes]
@@ -291,7 +295,7 @@ def read_board(run: EvaluationRun, filters: Filters | None = None, *, per_column
         correctness = StoredScores(item.scores).value("correctness")
         result = result_of(item.outcome, correctness, item.modes, thresholds)
         for mode in modes:
-            entry = _entry(item, mode, cards.get((item.question_text, mode.key)), run, bands, result)
+            entry = _entry(item, mode, cards.get((item.question_text, mode.key)), run, measure, result)
             is_away = is_closed(entry.card) and not entry.came_back
             away[mode.key] += is_away
             if _is_shown(entry, requested, is_away=is_away):
@@ -338,10 +342,10 @@ def _worst_first(entry: BoardEntry) -> tuple[float, int]:
 
 
 def _entry(
-    item: EvaluationItem, mode: Mode, card: BoardCard | None, run: EvaluationRun, bands: Bands, result: Result
+    item: EvaluationItem, mode: Mode, card: BoardCard | None, run: EvaluationRun, measure: FindMeasure, result: Result
 ) -> BoardEntry:
     culprit, role = _culprit(item, mode)
-    scores, returned = _scores(item, mode, run, bands), came_back(card, run)
+    scores, returned = _scores(item, mode, run, measure), came_back(card, run)
     return BoardEntry(item, mode, result, run.collection_name, scores, card, culprit, role, returned)
 
 
@@ -352,12 +356,13 @@ def came_back(card: BoardCard | None, run: EvaluationRun) -> bool:
     return card.updated_at < run.started_at
 
 
-def _scores(item: EvaluationItem, mode: Mode, run: EvaluationRun, bands: Bands) -> tuple[tuple[Measure, Score], ...]:
+def _scores(
+    item: EvaluationItem, mode: Mode, run: EvaluationRun, measure: FindMeasure
+) -> tuple[tuple[Measure, Score], ...]:
     """Of the mode's measures, whatever their cut; of a mode without any, those that have a threshold."""
     requested = mode.measures or tuple({**run.thresholds, **(item.golden.get("thresholds") or {})})
     named = [name for base in requested for name in item.scores if name == base or name.partition("@")[0] == base]
-    of_one = question_bands(run.judge_identity, bands)
-    return tuple((find(name, of_one), Score.from_dict(item.scores[name])) for name in named)
+    return tuple((measure(name), Score.from_dict(item.scores[name])) for name in named)
 
 
 def _culprit(item: EvaluationItem, mode: Mode) -> tuple[str, str]:

@@ -410,7 +410,8 @@ def item_filters(rows: Sequence[ItemRow]) -> list[Filter]:
     """The search, the order and the chips of a run's questions; each choice with how many have it."""
     verdicts = {PASSED: gettext("Passed"), MISSED: gettext("Missed"), UNJUDGED: gettext("No thresholds")}
     results = TONE_TITLES | {key: result.title for key, result in RESULTS.items()}
-    modes = {mode: mode_title(mode) for mode in (*stored_table().modes, *(mode for row in rows for mode in row.modes))}
+    of_rows = {mode: None for row in rows for mode in row.modes}
+    modes = {mode: mode_title(mode) for mode in (*stored_table().modes, *of_rows)}
     measures = [(name, measure_of(name).title) for name in measures_in(rows)]
     sorts = [("", gettext("Worst first")), ("position", gettext("As asked")), ("-took", gettext("Slowest first"))]
     sorts += measures
