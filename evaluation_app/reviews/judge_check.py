@@ -17,8 +17,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from django.db import transaction
+
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
+from collections_app.advisory_locks import LockSpace, lock, named
 from collections_app.audit import services
 from collections_app.chunks.finding_scan import redacted_spans
 from collections_app.collections.services import get_collection
@@ -193,6 +196,7 @@ def estimate_check(collection: Collection, model: str = "", number: int = ANSWER
     return CheckEstimate(len(sample), len(references), calls, input_tokens, output_tokens, dollars)
 
 
+@transaction.atomic
 def request_check(
     collection: Collection, model: str = "", number: int = ANSWERS, *, actor: services.Actor
 ) -> Operation:
@@ -208,6 +212,7 @@ def request_check(
             f"no answer of {collection.name!r} was scored yet; run an evaluation or enable online evaluation first",
             type="nothing_to_judge",
         )
+    lock(named(LockSpace.JUDGE_FIT, collection.name))  # two clicks at once are not paid for twice
     if running_check(collection) is not None:
         raise ServiceError(
             f"a check of the judge on {collection.name!r} is under way; wait for it, or stop it", type="under_way"

@@ -133,9 +133,8 @@ class Resolver:
 
     @property
     def asks_for_a_cell(self) -> bool:
-        """Whether one cell says how many: what is to be counted is the name of one row ("How many workers are there?"),
-        or of a column of numbers while all values of the question stand in one row ("How many days is study leave?").
-        """
+        """Whether one cell says how many: what is counted is the name of one row ("How many workers are there?"), or of
+        a column of numbers while all values of the question stand in one row ("How many days is study leave?")."""
         if self.question.asks != "count" or self.table.is_documents:
             return False
         first = key_of(self.question.tokens[0].text)

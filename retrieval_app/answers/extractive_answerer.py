@@ -386,10 +386,8 @@ def says_how_many(query: str, sources: Sequence[Candidate], *, in_a_row: bool) -
     sentences = read_sentences(sources[:SOURCES_READ])
     likely = str(sources[0].attributes.get("language", "")) if sources else ""
     weighing = Weighing(read_question(query, likely), sources, sentences)
-    if any(weighing.gives_all(index) for index in range(len(sentences))):
-        return True
-    rows = [row for row in sentences if row.is_row and weighing.names_all(row.said)]
-    return in_a_row and len(rows) == 1
+    rows = [row for row in sentences if in_a_row and row.is_row and weighing.names_all(row.said)]
+    return len(rows) == 1 or any(weighing.gives_all(index) for index in range(len(sentences)))
 
 
 def path_above(content: str) -> str:

@@ -395,8 +395,7 @@ class Weighing:
     def _not_exact(self) -> np.ndarray:
         """Of a question of an exact kind all that gives no answer of it, if any does."""
         offers = self.order[:, ORDER.index("kind")] > 0
-        others: np.ndarray = (self.question.kind in _EXACT and bool(offers.any())) * (1.0 - offers)
-        return others
+        return np.asarray((self.question.kind in _EXACT and bool(offers.any())) * (1.0 - offers))
 
     def _beside_cell(self) -> np.ndarray:
         """All but the rows of which the question names the first cell, whole, and another column: "When does it close
@@ -404,15 +403,14 @@ class Weighing:
         if self.question.kind in ("reason", "way", "definition"):
             return np.zeros(len(self.places))
         language = self.question.language
+        headers = {place.columns for place in self.places if place.columns}
+        own = {each for each in headers if self._matcher.match(content_words(" ".join(each[1:]), language)).any()}
         is_meant = np.zeros(len(self.places))
         for index, place in enumerate(self.places):
-            if place.is_row and place.columns:
-                first = place.said.partition("; ")[0].rpartition(": ")[2]
-                cell, columns = content_words(first, language), content_words(" ".join(place.columns[1:]), language)
-                names_cell = bool(cell) and bool((self._matcher.match(cell) > 0).sum() >= len(set(cell)))
-                is_meant[index] = names_cell and bool(self._matcher.match(columns).any())
-        others: np.ndarray = is_meant.any() * (1 - is_meant)
-        return others
+            if place.columns in own:
+                cell = content_words(place.said.partition("; ")[0].rpartition(": ")[2], language)
+                is_meant[index] = bool(cell) and (self._matcher.match(cell) > 0).sum() >= len(set(cell))
+        return np.asarray(is_meant.any() * (1 - is_meant))
 
     def _of_other_keys(self) -> np.ndarray:
         """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""

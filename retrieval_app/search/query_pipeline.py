@@ -297,7 +297,7 @@ class _Counting:
         return retrieval
 
     def note(self, run: QueryRun) -> None:
-        if self.counted is None:
+        if self.counted is None or self.counted.declined:
             self.corrector.note(run)
 
     def answerer(self, answerer: protocol.Answerer) -> protocol.Answerer:
