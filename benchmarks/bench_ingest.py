@@ -23,6 +23,7 @@ from tests.server import Server, descendants, need_data, peak_memory_mb, running
 
 BATCH = 100
 TEXTS = "SELECT CASE WHEN context = '' THEN content ELSE context || E'\\n' || content END FROM chunks"
+WAITING = "/v1/jobs?collection=cpp&state={}&limit=1"
 STAGES = ("parse", "chunk", "embed", "store")
 
 
@@ -93,14 +94,14 @@ def main() -> None:
         worker_pids = [pid for pid, line in server.processes().items() if "celery" in line]
         peak = 0.0
         while True:
-            states = Counter(str(job["state"]) for job in jobs(server, "cpp"))
             peak = max(peak, peak_memory_mb(worker_pids))
-            if not states["queued"] and not states["running"]:
+            if not any(server.call("GET", WAITING.format(state))["items"] for state in ("queued", "running")):
                 break
             time.sleep(0.5)
         took_s, used_s = time.monotonic() - began, cpu_s(server) - cpu
         alone_s, alone_cpu_s = embed_alone(server)
         finished = list(jobs(server, "cpp"))
+        states = Counter(str(job["state"]) for job in finished)
         spent = {stage: sum(job["timings_ms"].get(stage, 0.0) for job in finished) for stage in STAGES}  # type: ignore[attr-defined]
         statistics = server.call("GET", "/v1/collections/cpp/statistics")
         restarts = set(worker_pids) - set(server.processes())

@@ -33,7 +33,7 @@ from celery.signals import (
 )
 from django.apps import apps
 from django.conf import settings
-from django.db import connection, connections
+from django.db import close_old_connections, connection, connections
 from django.utils import timezone
 
 from ragd_site.celery import app
@@ -88,6 +88,7 @@ def look_at_database(**_: Any) -> None:
 
 @task_prerun.connect(weak=False)  # type: ignore[untyped-decorator]
 def follow_pages(**_: object) -> None:
+    close_old_connections()
     stored.refresh()
 
 

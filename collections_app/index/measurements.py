@@ -23,7 +23,7 @@ from collections_app.endpoints.providers import ingest_embedder
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_store
 from collections_app.index.swap import ensure_serving
-from collections_app.jobs.attempts import IngestOutcome, JobProgress
+from collections_app.jobs.attempts import FILE_KINDS, IngestOutcome, JobProgress
 from collections_app.jobs.queue import send_jobs
 from collections_app.models import Collection, IndexVersion, IngestJob
 from ragd import telemetry
@@ -43,6 +43,8 @@ from ragd.store.store import Store, fetch_all
 from ragd.types import Chunk
 
 GROWTH = 2.0  # so many times more or fewer chunks than were measured: measure again
+# While documents are on their way, which a measurement would keep waiting: it embeds as many texts as 300 chunks
+BUSY_CHUNKS_MIN, BUSY_GROWTH = 5000, 10.0
 
 # By a hash of their names, which an index holds: no text is read to choose. Open ones: everybody sees weights.
 SAMPLE = """
@@ -51,14 +53,22 @@ WHERE collection_id = %(collection_id)s AND enabled AND 1 = ANY (access)
 ORDER BY md5(doc_id || ' ' || chunk_index), doc_id, chunk_index LIMIT %(most)s
 """
 
+# A job whose time to be sent is to come waits for an endpoint or a site, and brings nothing now.
 DUE = """
+WITH busy AS (
+    SELECT DISTINCT collection_id FROM ingest_jobs
+    WHERE state IN ('queued', 'running') AND kind = ANY(%(kinds)s) AND sent_at <= statement_timestamp()
+)
 SELECT c.id FROM collections c
 JOIN chunk_stats s ON s.collection_id = c.id AND s.index_version = c.index_version
 LEFT JOIN index_versions g ON g.collection_id = c.id AND g.number = c.index_version
-WHERE c.deleted_at IS NULL AND c.hybrid_enabled AND s.open_count >= %(least)s
+CROSS JOIN LATERAL (SELECT c.id IN (TABLE busy) AS waits) w
+CROSS JOIN LATERAL (SELECT CASE WHEN w.waits THEN %(busy_growth)s ELSE %(growth)s END AS growth) f
+WHERE c.deleted_at IS NULL AND c.hybrid_enabled
+  AND s.open_count >= CASE WHEN w.waits THEN %(busy_least)s ELSE %(least)s END
   AND (g.measured_at IS NULL
-       OR s.open_count >= %(growth)s * (g.measurements->>'chunks')::float
-       OR s.open_count * %(growth)s <= (g.measurements->>'chunks')::float)
+       OR s.open_count >= f.growth * (g.measurements->>'chunks')::float
+       OR s.open_count * f.growth <= (g.measurements->>'chunks')::float)
 ORDER BY c.id
 """
 
@@ -89,12 +99,13 @@ def submit_measurement(collection: Collection, *, actor: services.Actor = None, 
 
 def submit_due_measurements() -> int:
     """Queue one for each collection of two lists that was never measured, or has grown or shrunk since by GROWTH;
-    returns how many.
+    returns how many. While documents are on their way, only from BUSY_CHUNKS_MIN chunks on and by BUSY_GROWTH.
 
     Where the last one failed or was cancelled, none is queued before somebody asks for one.
     """
-    queued = 0
-    for (pk,) in fetch_all(connection, DUE, {"least": CHUNKS_MIN, "growth": GROWTH}):
+    queued, least = 0, {"least": CHUNKS_MIN, "busy_least": BUSY_CHUNKS_MIN}
+    due = least | {"growth": GROWTH, "busy_growth": BUSY_GROWTH, "kinds": list(FILE_KINDS)}
+    for (pk,) in fetch_all(connection, DUE, due):
         last = IngestJob.objects.filter(collection_id=pk, kind=IngestJob.Kind.MEASURE).first()
         if last is None or last.state == IngestJob.State.SUCCEEDED:
             submit_measurement(Collection.objects.get(pk=pk), created_by="maintenance")

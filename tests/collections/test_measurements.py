@@ -171,6 +171,24 @@ def test_maintenance_measures_what_was_not_and_what_has_grown(filled: Collection
     assert submit_due_measurements() == 0  # before somebody asks
 
 
+def test_a_collection_is_not_measured_while_documents_come(
+    filled: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = IngestJob.objects.create(collection=filled, kind="file", doc_id="next")
+    assert submit_due_measurements() == 0
+    IngestJob.objects.filter(pk=job.pk).update(sent_at=timezone.now() + timedelta(hours=1))
+    assert submit_due_measurements() == 1, "a job that waits for its endpoint brings nothing now"
+    assert run_job(IngestJob.objects.get(kind="measure").pk) == "succeeded"
+    IngestJob.objects.filter(pk=job.pk).update(sent_at=timezone.now(), state="running")
+    monkeypatch.setattr(measurements, "BUSY_CHUNKS_MIN", CHUNKS)
+    row = IndexVersion.objects.filter(collection=filled)
+    row.update(measurements={"chunks": CHUNKS // 2})
+    assert submit_due_measurements() == 0
+    row.update(measurements={"chunks": CHUNKS // 10})
+    assert submit_due_measurements() == 1
+    job.delete()
+
+
 def test_small_collections_and_those_of_one_list_are_left_alone(notes: Collection) -> None:
     ingest_text(notes, doc_id="a", content="The river rises. It falls.")
     submit_due_measurements()
