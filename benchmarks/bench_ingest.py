@@ -12,7 +12,7 @@ import sys
 import tarfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import psycopg
@@ -62,12 +62,8 @@ def cpu_s(server: Server) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def embed_alone(server: Server) -> tuple[float, float]:
-    """(seconds, processor seconds) of embedding all texts in this process, BATCH at a time."""
-    cluster = embedded.read_cluster(server.var)
-    assert cluster is not None
-    with psycopg.connect(cluster.url) as connection:
-        texts = [row[0] for row in connection.execute(TEXTS).fetchall()]
+def embed_alone(texts: Sequence[str]) -> tuple[float, float]:
+    """(seconds, processor seconds) of embedding them in this process, BATCH at a time."""
     embedder = LocalEmbedder()
     embedder.embed(["opens the model"])
     began, cpu = time.monotonic(), time.process_time()
@@ -99,12 +95,14 @@ def main() -> None:
                 break
             time.sleep(0.5)
         took_s, used_s = time.monotonic() - began, cpu_s(server) - cpu
-        alone_s, alone_cpu_s = embed_alone(server)
+        with psycopg.connect(server.database_url) as connection:
+            texts = [row[0] for row in connection.execute(TEXTS).fetchall()]
         finished = list(jobs(server, "cpp"))
         states = Counter(str(job["state"]) for job in finished)
         spent = {stage: sum(job["timings_ms"].get(stage, 0.0) for job in finished) for stage in STAGES}  # type: ignore[attr-defined]
         statistics = server.call("GET", "/v1/collections/cpp/statistics")
         restarts = set(worker_pids) - set(server.processes())
+    alone_s, alone_cpu_s = embed_alone(texts)  # when the server is gone, which works on after an ingest
     chunks = statistics["chunks"]
     outside = (spent["parse"] + spent["chunk"] + spent["store"]) / chunks
     print(f"files {len(files)}, documents {statistics['documents']}, chunks {chunks}, outcomes {dict(states)}")

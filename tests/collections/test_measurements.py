@@ -171,9 +171,7 @@ def test_maintenance_measures_what_was_not_and_what_has_grown(filled: Collection
     assert submit_due_measurements() == 0  # before somebody asks
 
 
-def test_a_collection_is_not_measured_while_documents_come(
-    filled: Collection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_collection_is_not_measured_while_documents_come(filled: Collection, monkeypatch: pytest.MonkeyPatch) -> None:
     job = IngestJob.objects.create(collection=filled, kind="file", doc_id="next")
     assert submit_due_measurements() == 0
     IngestJob.objects.filter(pk=job.pk).update(sent_at=timezone.now() + timedelta(hours=1))
