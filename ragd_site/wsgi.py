@@ -27,3 +27,4 @@ checks.stop_unless_supported()
 checks.stop_unless_bound()
 gc.enable()
 gc.freeze()  # what is loaded now stays: no collection of garbage looks through it again, nor copies its pages
+gc.set_threshold(20_000, 20, 20)  # a search makes some thousands of objects, and hardly any in a circle

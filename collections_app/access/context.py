@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django.conf import settings
+from psycopg import Cursor
 
 from collections_app.access.permissions import ALL_PERMISSIONS, EVERYBODY, Permission, thread_principal
 from ragd.errors import RagdError
@@ -197,7 +198,7 @@ BIND = "SELECT set_config('role', %(role)s, false), set_config('ragd.access', %(
 
 def bind(connection: Any, setting: str) -> None:
     """Let later statements of a psycopg connection run with that access; "" as the server itself."""
-    connection.execute(BIND, {"role": READER if setting else "none", "access": setting})
+    Cursor(connection).execute(BIND, {"role": READER if setting else "none", "access": setting})
 
 
 def tell_nodes(connection: Any, setting: str) -> None:

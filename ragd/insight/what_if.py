@@ -340,7 +340,7 @@ class WhatIf:
         reranker = find_reranker(plan, self.store)
         if reranker is not None:
             fused = rerank(text, fused, reranker)
-        return fused[: plan.k]
+        return list(fused[: plan.k])
 
 
 def _wider(plan: RetrievePlan) -> int:

@@ -84,14 +84,11 @@ def passing(plan: RetrievePlan, store: Store, *, enabled: bool = True) -> str:
     return " AND ".join([ENABLED if enabled else DISABLED, *(condition for value, condition in used if value), *typed])
 
 
-class RankedKeys(Sequence[Candidate]):
-    """Rows of KEYS and the score as candidates without content, each of which is made when it is asked for."""
+class MadeCandidates(Sequence[Candidate]):
+    """Candidates each of which is made when it is asked for."""
 
-    def __init__(self, rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float) -> None:
-        self._rows, self._name, self._kind, self._highest = rows, name, kind, highest
-
-    def __len__(self) -> int:
-        return len(self._rows)
+    def make(self, place: int) -> Candidate:
+        raise NotImplementedError
 
     @overload
     def __getitem__(self, place: int) -> Candidate: ...
@@ -100,11 +97,23 @@ class RankedKeys(Sequence[Candidate]):
     def __getitem__(self, place: slice) -> list[Candidate]: ...
 
     def __getitem__(self, place: int | slice) -> Candidate | list[Candidate]:
-        if isinstance(place, slice):
-            return [self[each] for each in range(len(self))[place]]
-        score, rank = self._rows[place][3], range(1, len(self) + 1)[place]
+        places = range(len(self))[place]
+        return self.make(places) if isinstance(places, int) else [self.make(each) for each in places]
+
+
+class RankedKeys(MadeCandidates):
+    """Rows of KEYS and the score as candidates without content."""
+
+    def __init__(self, rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float) -> None:
+        self._rows, self._name, self._kind, self._highest = rows, name, kind, highest
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def make(self, place: int) -> Candidate:
+        score = self._rows[place][3]
         unit_score = min(1.0, max(0.0, score / self._highest))
-        return self.placed(place, score, self._kind, unit_score, {self._name: ListRank(rank, score)})
+        return self.placed(place, score, self._kind, unit_score, {self._name: ListRank(place + 1, score)})
 
     def placed(
         self, place: int, score: float, kind: str, unit_score: float, ranks: Mapping[str, ListRank]

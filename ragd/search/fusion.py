@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ragd.errors import InvalidInput
-from ragd.search.candidates import RankedKeys, keys_of
+from ragd.search.candidates import MadeCandidates, RankedKeys, keys_of
 from ragd.types import RRF_K, RRF_K_MAX, Candidate, ListRank, order_key, read_weights, with_score
 
 METHODS = ("rrf",)
@@ -21,11 +21,50 @@ METHODS = ("rrf",)
 _Place = tuple[str, int, float]  # the list, the rank there, and its share of the score
 
 
+class Fused(MadeCandidates):
+    """What `fuse` makes of lists. first: stand in the place of the first ones, and hold more than their keys."""
+
+    def __init__(
+        self,
+        lists: Mapping[str, Sequence[Candidate]],
+        ordered: Sequence[tuple[float, list[_Place]]],
+        highest: float,
+        first: Sequence[Candidate] = (),
+    ) -> None:
+        self._lists, self._ordered, self._highest, self._first = lists, ordered, highest, first
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def beginning(self, first: Sequence[Candidate]) -> Fused:
+        return Fused(self._lists, self._ordered, self._highest, first)
+
+    def make(self, place: int) -> Candidate:
+        if place < len(self._first):
+            return self._first[place]
+        score, places = self._ordered[place]
+        ranks = dict[str, ListRank]()
+        for name, its_rank, _ in places:
+            column = self._lists[name]
+            if isinstance(column, RankedKeys):
+                own, its_place = column.rank(its_rank - 1)
+                ranks[own] = ranks[name] = its_place
+            else:
+                candidate = column[its_rank - 1]
+                ranks.update(candidate.ranks)
+                ranks[name] = ListRank(its_rank, candidate.score)
+        ranks["fused"] = ListRank(place + 1, score)
+        column, first, unit_score = self._lists[places[0][0]], places[0][1] - 1, min(1.0, score / self._highest)
+        if isinstance(column, RankedKeys):
+            return column.placed(first, score, "rrf", unit_score, ranks)
+        return with_score(column[first], score, "rrf", unit_score, ranks)
+
+
 def fuse(
     candidate_sets: Mapping[str, Sequence[Candidate]] | Sequence[Sequence[Candidate]],
     method: str = "rrf",
     params: Mapping[str, Any] | None = None,
-) -> list[Candidate]:
+) -> Sequence[Candidate]:
     """One list, best first, of every candidate that any of the ranked lists holds.
 
     A mapping gives the lists their names; a sequence of lists is named "0", "1", ... No list or empty lists: [].
@@ -35,6 +74,7 @@ def fuse(
     The result keeps the fields of the first list that holds the candidate. Its score is the sum (score_kind "rrf"),
     unit_score the sum's share of the highest possible, all weights / (rrf_k + 1). ranks keeps what the candidates
     brought, adds each list's place and score under the list's name, and the new ones as "fused".
+    Lists that make their candidates when they are asked for give one that does too.
     InvalidInput names the field: method, params, rrf_k or weights.
     """
     lists = _named(candidate_sets)
@@ -52,25 +92,8 @@ def fuse(
     ordered = sorted(
         (order_key(math.fsum([share for *_, share in places]), *key), places) for key, places in found.items()
     )
-    fused = []
-    for rank, ((negative, *_), places) in enumerate(ordered, start=1):
-        score, ranks = -negative, dict[str, ListRank]()
-        for name, its_rank, _ in places:
-            column = lists[name]
-            if isinstance(column, RankedKeys):
-                own, place = column.rank(its_rank - 1)
-                ranks[own] = ranks[name] = place
-            else:
-                candidate = column[its_rank - 1]
-                ranks.update(candidate.ranks)
-                ranks[name] = ListRank(its_rank, candidate.score)
-        ranks["fused"] = ListRank(rank, score)
-        column, first, unit_score = lists[places[0][0]], places[0][1] - 1, min(1.0, score / highest)
-        if isinstance(column, RankedKeys):
-            fused.append(column.placed(first, score, "rrf", unit_score, ranks))
-        else:
-            fused.append(with_score(column[first], score, "rrf", unit_score, ranks))
-    return fused
+    fused = Fused(lists, [(-negative, places) for (negative, *_), places in ordered], highest)
+    return fused if any(isinstance(column, RankedKeys) for column in lists.values()) else list(fused)
 
 
 def _named(

@@ -14,7 +14,7 @@ from ragd.models.reranking import AnyReranker, rerank
 from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import fill, with_text, without
 from ragd.search.compression import CompressPolicy, compress
-from ragd.search.fusion import fuse
+from ragd.search.fusion import Fused, fuse
 from ragd.search.hops import Hops, Link, add_codes, codes_of, search_hops, weights_of
 from ragd.search.lexical_search import lexical_candidates
 from ragd.search.vector_search import count_passing, count_readable, read_state, vector_list
@@ -68,8 +68,8 @@ class Retrieval:
 
     candidates: list[Candidate]
     lists: Mapping[str, Sequence[Candidate]]
-    fused: list[Candidate]
-    reranked: list[Candidate]
+    fused: Sequence[Candidate]
+    reranked: Sequence[Candidate]
     spans: list[dict[str, Any]]
     tokens_before: int | None
     tokens_after: int | None
@@ -153,7 +153,7 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store, *, beyond: i
         short = _short_result(plan, state, min(plan.k, len(fused)), exact, store)
         telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=len(fused))
     reranked = _rerank(text, fused, plan, reranker, clock)
-    candidates = reranked[: plan.k]
+    candidates = list(reranked[: plan.k])
     spans = _compress(text, candidates, plan, clock)
     return Retrieval(
         candidates=candidates,
@@ -205,8 +205,8 @@ def read_lists(
 
 
 def _read_rows(
-    lists: dict[str, Sequence[Candidate]], fused: list[Candidate], plan: RetrievePlan, store: Store, *, count: int
-) -> tuple[dict[str, Sequence[Candidate]], list[Candidate]]:
+    lists: dict[str, Sequence[Candidate]], fused: Sequence[Candidate], plan: RetrievePlan, store: Store, *, count: int
+) -> tuple[dict[str, Sequence[Candidate]], Sequence[Candidate]]:
     """The lists and the fused pool, whose first `count` have all that their rows hold.
 
     Where rows of these are gone, their keys are taken out of the lists, and what remains is fused.
@@ -214,7 +214,7 @@ def _read_rows(
     while True:
         first = fill(fused[:count], store)
         if len(first) == min(count, len(fused)):
-            return lists, first + fused[count:]
+            return lists, fused.beginning(first) if isinstance(fused, Fused) else [*first, *fused[count:]]
         gone = {candidate.key for candidate in fused[:count]} - {candidate.key for candidate in first}
         lists = {name: without(gone, each, name) for name, each in lists.items()}
         fused = fuse_lists(lists, plan)
@@ -292,7 +292,7 @@ def _embed_query(text: str, plan: RetrievePlan, store: Store, clock: _Clock) -> 
         return vector, embedder.count_tokens(text)
 
 
-def fuse_lists(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> list[Candidate]:
+def fuse_lists(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> Sequence[Candidate]:
     """One list keeps its own scores; several are fused by reciprocal rank."""
     if len(lists) == 1:
         return list(next(iter(lists.values())))
@@ -301,8 +301,8 @@ def fuse_lists(lists: Mapping[str, Sequence[Candidate]], plan: RetrievePlan) -> 
 
 
 def _rerank(
-    text: str, fused: list[Candidate], plan: RetrievePlan, reranker: AnyReranker | None, clock: _Clock
-) -> list[Candidate]:
+    text: str, fused: Sequence[Candidate], plan: RetrievePlan, reranker: AnyReranker | None, clock: _Clock
+) -> Sequence[Candidate]:
     if reranker is None:
         return fused
     with (

@@ -21,7 +21,7 @@ COUNT_BUCKETS = (0.0, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0)
 RATE_BUCKETS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # each is one object, a key of dictionaries at every measurement
 class Metric:
     """labels: the names of all that a measurement may have. buckets: upper bounds of a histogram, each inclusive,
     without the last one, which has no bound."""

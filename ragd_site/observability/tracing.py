@@ -165,6 +165,7 @@ UNTRACED_URLS = ("/v1/health", "/static/", "/favicon.ico", "/jobs/running/", r"^
 UNTRACED_TASKS = ("maintain", "heartbeat")
 CLIENT_PATHS = ("/v1/", "/mcp")  # of programs; other requests are those of pages
 STAGE_PREFIX = "rag."
+STATEMENTS_KNOWN = 200  # of each connection
 OWN_PREFIXES = (f"{telemetry.CHAT} ", f"{telemetry.EMBEDDINGS} ", STAGE_PREFIX, telemetry.OWN)
 
 _provider: TracerProvider | None = None
@@ -256,8 +257,7 @@ def instrument() -> None:
             if not _is_stage(trace.get_current_span()):
                 return query_method(*args, **kwargs)
             # nothing stands below it, so it is not made the current one
-            span = tracer.start_span(self.get_operation_name(cursor, [*args]) or "SQL", kind=SpanKind.CLIENT)
-            self._populate_span(span, cursor, *args)
+            span = self._begin(cursor, *args)
             try:
                 return query_method(*args, **kwargs)
             except Exception as error:
@@ -266,6 +266,19 @@ def instrument() -> None:
                 raise
             finally:
                 span.end()
+
+        def _begin(self, cursor: Any, statement: Any, *args: Any) -> trace.Span:
+            """A span whose name and attributes are worked out once for each text."""
+            known: dict[str, tuple[str, Attributes]] = self.__dict__.setdefault("_known", {})
+            if isinstance(statement, str) and statement in known:
+                name, attributes = known[statement]
+                return tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
+            name = self.get_operation_name(cursor, [statement]) or "SQL"
+            span = tracer.start_span(name, kind=SpanKind.CLIENT)
+            self._populate_span(span, cursor, statement, *args)
+            if isinstance(span, SdkSpan) and isinstance(statement, str) and len(known) < STATEMENTS_KNOWN:
+                known[statement] = name, dict(span.attributes or {})
+            return span
 
     statements.CursorTracer = StageTracer  # type: ignore[misc]  # there is no setting for it
     DjangoInstrumentor().instrument(excluded_urls=",".join(UNTRACED_URLS))

@@ -115,7 +115,7 @@ def test_keys_of_rows_are_candidates_without_content() -> None:
     assert made.keys() == keys_of([first, second]) == [("a", 0), ("b", 2)]
     with pytest.raises(IndexError):
         made[2]
-    assert fuse({"lexical": made}) == fuse({"lexical": [first, second]})
+    assert list(fuse({"lexical": made})) == fuse({"lexical": [first, second]})
 
 
 def ids(candidates: list[Candidate]) -> list[str]:

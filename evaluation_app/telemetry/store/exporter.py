@@ -25,6 +25,7 @@ import psycopg
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import format_span_id, format_trace_id
+from pydantic_core import to_json
 
 from ragd import telemetry
 from ragd.conventions import TABLES
@@ -261,6 +262,7 @@ FROM STDIN
 """
 NAME_CHARS = 500  # callers name models, and an index takes no longer value than 2,704 bytes
 HIDDEN = "[secret]"
+REFUSED_JSON = ("\\u0000", "NaN", "Infinity")
 ADDRESS_NAMES = (names.URL_FULL, names.HTTP_URL, names.HTTP_TARGET, "url.path")
 # of a parameter; sessions and sign-in come back with a code, buckets are signed
 SECRET_NAME = re.compile(
@@ -352,10 +354,10 @@ def captured_attributes(attributes: Mapping[str, Any], capture: telemetry.Captur
 def storable_json(value: Any) -> str:
     """The value as JSON that jsonb takes. What it would refuse is looked for in the text, because it is rare."""
     try:
-        text = json.dumps(value, allow_nan=False)
-    except ValueError:
+        text = to_json(value).decode()
+    except ValueError:  # a lone surrogate
         return json.dumps(storable(value))
-    return json.dumps(storable(value)) if "\\u0000" in text or "\\ud" in text else text
+    return json.dumps(storable(value)) if any(each in text for each in REFUSED_JSON) else text
 
 
 def storable(value: Any) -> Any:
