@@ -51,11 +51,15 @@ def make_vectors(kind: str, count: int, seed: int) -> Any:
 
 
 def load(connection: psycopg.Connection[Any], name: str, vectors: Any, asked: Any) -> Store:
-    """A collection of one chunk per vector, tagged by SHARES at random, with its HNSW index."""
+    """A collection of one chunk per vector with its HNSW index, tagged by SHARES: at random, and as "near ..." by its
+    place along one direction, so that the filter and the vectors tell of each other."""
     create_collection(connection, name=name, embed_model="given", embed_dims=DIMS, hybrid_enabled=False)
     store = Store(connection, name, Given(asked))
     drawn = np.random.default_rng(3).random((len(vectors), len(SHARES)))
-    tags = [tuple(tag for tag, hit in zip(SHARES, row < list(SHARES.values()), strict=True) if hit) for row in drawn]
+    places = (vectors @ make_vectors("structured", 1, seed=4)[0]).argsort().argsort() / len(vectors)
+    names = [*SHARES, *(f"near {tag}" for tag in SHARES)]
+    held = np.hstack([drawn, np.repeat(places[:, None], len(SHARES), axis=1)]) < [*SHARES.values()] * 2
+    tags = [tuple(tag for tag, hit in zip(names, row, strict=True) if hit) for row in held]
     began = time.perf_counter()
     index(
         [
