@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 from uuid import UUID, uuid5
 
 from django.db import Error as DatabaseError
-from django.db import InterfaceError, OperationalError, transaction
+from django.db import InterfaceError, OperationalError, connection, transaction
 from django.db.models import F, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
@@ -24,6 +26,7 @@ from collections_app.errors import ServiceError, describe
 from collections_app.index.stores import embedder_for
 from collections_app.jobs.leases import RESEND_AFTER, Lease, LeaseLostError, Progress, claim, held_by_host
 from collections_app.models import Collection, IngestJob
+from collections_app.threads import CALLS_AT_ONCE, at_once
 from evaluation_app.experiments.model_trial import Candidate, Questions, Trial, try_candidate
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion
@@ -63,7 +66,7 @@ class IndexVersionMovedError(Exception):
 
 
 class ItemExecutor:
-    """Asks the questions of one run and scores the answers."""
+    """Asks the questions of one run and scores the answers. May be used by several threads."""
 
     def __init__(self, run: EvaluationRun, collection: Collection, scorer: Scorer) -> None:
         self.run, self.collection, self.scorer = run, collection, scorer
@@ -72,6 +75,7 @@ class ItemExecutor:
         self.bands = own_bands(run.golden_set)
         embedder = embedder_for(collection.embed_model, collection.embed_dims)
         self.is_free = telemetry.is_local(embedder.system) and run.answerer in ("", ExtractiveAnswerer.model)
+        self.waits_for_models = not self.is_free or bool(self.settings.chat_judges or scorer.grader)
 
     def make_item(self, pending: Pending) -> tuple[EvaluationItem, Mapping[str, Any]]:
         """(the item, not stored yet; what asking took: the query run's token usage with "cost_usd").
@@ -279,16 +283,20 @@ class RunExecutor:
                     trial = self._try_model().as_dict()
                 return self._end(State.SUCCEEDED, summary={"trial": trial}, done=self.run.total)
             with telemetry.environment(telemetry.EVALUATION), self.lease.hold() as lost:
-                asker = self._open()
-                for pending in self._pending():
-                    if lost.is_set():
-                        raise LeaseLostError
-                    if self._is_cancelled():
-                        return self._end(State.CANCELLED)
-                    if limit_s is not None and time.monotonic() - self.began >= limit_s and _jobs_wait():
-                        release_run(self.lease, took_ms=self._took_ms())
-                        return False
-                    self._do(asker, pending)
+                asker, questions = self._open(), self._pending()
+                # one at a time where the worker was lost: the question to blame is then the first without an item
+                is_alone = not asker.waits_for_models or self.run.tries > 1 or connection.in_atomic_block
+                calls = 1 if is_alone else CALLS_AT_ONCE
+                with closing(at_once(partial(self._make, asker), questions, calls)) as made:
+                    for _ in questions:
+                        if lost.is_set():
+                            raise LeaseLostError
+                        if self._is_cancelled():
+                            return self._end(State.CANCELLED)
+                        if limit_s is not None and time.monotonic() - self.began >= limit_s and _jobs_wait():
+                            release_run(self.lease, took_ms=self._took_ms())
+                            return False
+                        self._keep(*next(made))
             return self._end(State.SUCCEEDED)
         except StopError as stop:
             return self._end(State.FAILED, error=stop.message, error_type=stop.kind)
@@ -364,17 +372,17 @@ class RunExecutor:
             raise LeaseLostError
         return record
 
-    def _do(self, asker: ItemExecutor, pending: Pending) -> None:
-        usage: Mapping[str, Any] = {}
+    def _make(self, asker: ItemExecutor, pending: Pending) -> tuple[EvaluationItem, Mapping[str, Any]]:
         if self.run.tries > LOSSES_MAX:
-            item = asker.lost_item(pending, self.run.tries - 1)
-        else:
-            try:
-                item, usage = asker.make_item(pending)
-            except IndexVersionMovedError as error:
-                raise StopError(
-                    "index_version_moved", f"{error}; start a new run, so that all questions meet the same index"
-                ) from None
+            return asker.lost_item(pending, self.run.tries - 1), {}
+        try:
+            return asker.make_item(pending)
+        except IndexVersionMovedError as error:
+            raise StopError(
+                "index_version_moved", f"{error}; start a new run, so that all questions meet the same index"
+            ) from None
+
+    def _keep(self, item: EvaluationItem, usage: Mapping[str, Any]) -> None:
         self._store(item, usage)
         if self.on_item is not None:
             self.on_item(item)

@@ -8,17 +8,14 @@ asked for what it knows by itself, and a chunk that misleads it is found by that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from django.db import connections
-
 from collections_app.chunks.finding_scan import SecurityPolicy
 from collections_app.errors import ServiceError
+from collections_app.threads import at_once
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.protocol import Case
 from evaluation_app.measures import ranking
@@ -259,7 +256,6 @@ NO_EXPECTED = "no expected answer is known"
 NO_RESULTS = "no document was retrieved"
 NAMES = tuple(f"erag_{name}" for name in ranking.AGGREGATES)
 DIGITS = 6
-CALLS_AT_ONCE = 4
 UNKNOWN = "I do not know."
 BY_ITSELF = (
     "You answer questions precisely and briefly, in the language of the question, from what you know. If you do not "
@@ -361,9 +357,7 @@ class _Labeller:
             with telemetry.silenced():
                 self.labels = [self._label(result) for result in results]
             return self.labels
-        with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
-            waiting = [pool.submit(copy_context().run, _closing, self._label, result) for result in results]
-            self.labels = [future.result() for future in waiting]
+        self.labels = list(at_once(self._label, results))
         return self.labels
 
     def _label(self, result: Mapping[str, Any] | None) -> _Label:
@@ -406,14 +400,6 @@ def answer_by_itself(answerer: ChatAnswerer, query: str) -> Said:
     tokens = {"input_tokens": reply.usage.context_tokens, "output_tokens": reply.usage.generation_tokens}
     text = reply.completion.text
     return (None if UNKNOWN.rstrip(".") in text else text), tokens
-
-
-def _closing(act: Callable[[Mapping[str, Any] | None], _Label], result: Mapping[str, Any] | None) -> _Label:
-    """In a thread of its own, whose connections nobody else would close."""
-    try:
-        return act(result)
-    finally:
-        connections.close_all()
 
 
 def _key(result: Mapping[str, Any]) -> str:

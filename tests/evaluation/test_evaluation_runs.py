@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 
 import pytest
@@ -43,6 +45,15 @@ class KilledError(BaseException):
 
 @pytest.fixture
 def golden_set(house):
+    return make_golden_set(house)
+
+
+@pytest.fixture
+def committed_set(transactional_db):
+    return make_golden_set(make_collection())
+
+
+def make_golden_set(house):
     made = GoldenSet.objects.create(name="house questions", collection_name=house.name)
     for place, (question, expected, weight) in enumerate(QUESTIONS):
         GoldenQuestion.objects.create(
@@ -392,3 +403,47 @@ def _raise(error):
         raise error
 
     return raising
+
+
+def test_questions_that_wait_for_a_model_are_asked_at_once_and_kept_in_order(
+    committed_set, openai_server, settings, monkeypatch
+):
+    settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, "test-key"
+    together = threading.Barrier(runner.CALLS_AT_ONCE)
+
+    def reply(messages):
+        with suppress(threading.BrokenBarrierError):
+            together.wait(60)  # the first four wait for each other
+        asked = next(text for text, _, _ in QUESTIONS if text in messages[-1]["content"])
+        return f"It is said [1] of {asked}" if "coffee" not in asked else "NO_ANSWER"
+
+    openai_server.chat_reply = reply
+    made = {}
+    for calls in (runner.CALLS_AT_ONCE, 1):
+        monkeypatch.setattr(runner, "CALLS_AT_ONCE", calls)
+        run = lifecycle.run_now(start(committed_set, settings=RunSettings(judge="embedded", cut=3)))
+        assert (run.state, run.done, run.failed) == (State.SUCCEEDED, 4, 0)
+        kept = run.items.order_by("pk").values_list("position", "answer", "outcome", "scores", "retrieved_ids")
+        made[calls] = list(kept), run.summary, run.token_usage
+        together.abort()
+    assert [row[0] for row in made[1][0]] == [0, 1, 2, 3]
+    assert [row[2] for row in made[1][0]] == ["answered", "answered", "abstained", "answered"]
+    assert made[1] == made[4]
+
+
+def test_questions_are_asked_one_by_one_where_an_attempt_was_lost(committed_set, openai_server, settings):
+    settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, "test-key"
+    under_way, most = set(), []
+
+    def reply(messages):
+        under_way.add(threading.get_ident())
+        most.append(len(under_way))
+        threading.Event().wait(0.2)
+        under_way.discard(threading.get_ident())
+        return "It is [1]."
+
+    openai_server.chat_reply = reply
+    run = start(committed_set, settings=RunSettings(judge="none", cut=3))
+    EvaluationRun.objects.filter(pk=run.pk).update(attempts=1)
+    lifecycle.run_now(EvaluationRun.objects.get(pk=run.pk))
+    assert most == [1, 1, 1, 1]
