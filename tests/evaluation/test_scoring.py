@@ -363,7 +363,7 @@ def test_a_chunk_that_misleads_the_model_is_harmful(house: Collection, chat: Ope
 def test_an_answerer_that_fails_for_one_chunk_leaves_no_figure(
     house: Collection, chat: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("evaluation_app.scoring.contributions.CALLS_AT_ONCE", 1)
+    monkeypatch.setattr("evaluation_app.scoring.contributions.at_once", map)  # so that the fault meets one of them
     chat.chat_reply = judging(good_reply())
     run = asked(house)
     chat.script(failing(400))  # what it knows by itself comes first
