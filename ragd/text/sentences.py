@@ -32,6 +32,7 @@ _BOUNDARY = re.compile(
 _SPACED_CLAUSE = f"(?<=[{THAI}{LAO}]) (?=[{THAI}{LAO}]{{{CLAUSE_AFTER_CHARS}}})"
 _OTHER_BOUNDARY = re.compile(f"{_SPACED_CLAUSE}|(?<=[Ͱ-Ͽἀ-῿]);(?=\\s)")
 _CLAUSE_BEFORE = re.compile(f"[{THAI}{LAO}]{{{CLAUSE_BEFORE_CHARS}}}")
+_THAI_OR_LAO = re.compile(f"[{THAI}{LAO}]")  # a full stop behind it shortens a word
 _BRACKETS = {"（": "）", "「": "」", "『": "』", "《": "》", "〈": "〉", "【": "】", "〔": "〕", "“": "”"}
 _BRACKET = re.compile("[" + "".join((*_BRACKETS, *_BRACKETS.values())) + "\n]")
 _QUOTED_GOES_ON = re.compile("(?:と|って|という|とか)")
@@ -128,7 +129,7 @@ def _full_stop_ends(before: str, following: str, *, initial_follows: bool) -> bo
     if match is None:
         return True
     word, key = match.group(), match.group().lower()
-    if key in NEVER_LAST:
+    if key in NEVER_LAST or _THAI_OR_LAO.match(word[-1]):
         return False
     if word.isdecimal():
         return following not in AFTER_ORDINALS and not _numbers_a_line(before, match.start())

@@ -24,7 +24,7 @@ import numpy as np
 import regex
 import unicodedata2
 
-from ragd.text.languages import detect_language, pairs_of, split_runs
+from ragd.text.languages import detect_language, is_unspaced, pairs_of, split_runs
 from ragd.types import Candidate
 
 MODEL: Mapping[str, Any] = tomllib.loads(Path(__file__).with_name("quoting.toml").read_text(encoding="utf-8"))
@@ -45,7 +45,8 @@ WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][
 SUFFIX = regex.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
 _ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}]\p{Mn}*)\p{Mn}|[\u064b-\u065f\u0670\u0640\u0591-\u05c7]")
 _LETTERS = str.maketrans({"ı": "i", "đ": "d", "أ": "ا", "إ": "ا", "آ": "ا", "ة": "ه", "ى": "ي"})
-_ARTICLE = regex.compile(r"^[وف]?(?:ال|بال|كال|لل)(?=\p{L}{3})")
+# what Arabic writes to the word behind it: "and", "so", "by", "as", "for", the article
+_ARTICLE = regex.compile(r"^[وف]?(?:(?:[بك]?ال|لل)(?=\p{L}{2})|[بلك]?(?=\p{Arabic}{4}))")
 _NUMBER = regex.compile(r"\p{N}[\p{N}.,]*")
 _YEAR = regex.compile(r"(?<!\d)(?:1\d{3}|20\d{2}|[5-9]\d\d)(?!\d)|\d[年月]")
 _STARTS = r"(?<!(?:^|[.!?:;…|\n¿¡])\P{L}{0,3})"  # what a sentence begins with is a capital in any case
@@ -222,6 +223,12 @@ _MEASURES = {
 }
 
 
+def _overlap(pair: str, other: str) -> bool:
+    """Whether two pairs of characters may follow each other in a text without spaces."""
+    ends = any(pair.endswith(other[:length]) for length in range(1, len(other)))
+    return ends and is_unspaced(pair) and is_unspaced(other)
+
+
 class Matcher:
     """Which of a question's words a text holds: 1.0, or FORM_SHARE for another form that begins alike."""
 
@@ -237,6 +244,7 @@ class Matcher:
                 least = max(4 if len(word) > 4 else 3, math.ceil(0.6 * len(word)))
                 self.beginnings.setdefault(word[: min(least, max(PREFIX, 3))], []).append(place)
         self.lengths = sorted({len(beginning) for beginning in self.beginnings})
+        self.linked = np.array([False, *(_overlap(*each) for each in pairwise(words))], dtype=bool)  # to the one before
 
     def match(self, words: Sequence[str]) -> np.ndarray:
         row = np.zeros(len(self.places))
@@ -251,7 +259,18 @@ class Matcher:
                     row[other] = max(row[other], FORM_SHARE)
         if self.either:
             row[self.either] = row[self.either].max()
+        if self.linked[1:].any():  # a pair between two that are held: the end of one word and the start of the next
+            held = row > 0
+            row[1:-1] = np.maximum(row[1:-1], FORM_SHARE * (self.linked[1:-1] & self.linked[2:] & held[:-2] & held[2:]))
         return row
+
+    def share(self, held: np.ndarray) -> np.ndarray:
+        """For each word how much of its rarity counts: pairs of characters that are always held together, as those of
+        a long name, are few words. held: a row per sentence."""
+        joined = self.linked & held.any(axis=0)
+        joined[1:] &= (held[:, 1:] == held[:, :-1]).all(axis=0)
+        group = np.cumsum(~joined)
+        return np.asarray(np.bincount(group)[group] ** -0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,7 +320,7 @@ class Weighing:
         texts = [content_words(source.text, language) for source in sources]
         self._passages = _stack([matcher.match(words) for words in texts], len(question.words))
         holding = (self._held > 0).sum(axis=0)
-        self._rarity = np.log(1 + (len(places) + 0.5) / (holding + 0.5))
+        self._rarity = np.log(1 + (len(places) + 0.5) / (holding + 0.5)) * matcher.share(self._held)
         total = float(self._rarity.sum()) or 1.0
         known = self._rarity * (self._passages > 0).any(axis=0)
         self._absent = 1 - float(known.sum()) / total if question.words else 0.0

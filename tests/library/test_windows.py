@@ -187,7 +187,7 @@ def cut(text: str) -> list[str]:
 
 
 # list items and rows of tables need no blank line
-CLAUSES = [["ก" * 25, "ข" * 15], ["ก" * 10 + " " + "ข" * 15], ["It is by A. I. Smith."]]
+CLAUSES = [["ก" * 25, "ข" * 15], ["ก" * 10 + " " + "ข" * 15], ["It is by A. I. Smith."], ["ค.ศ. 1990"]]
 JOINED = {" ": CASES["spaced"] + CLAUSES, "": CASES["unspaced"] + IN_BRACKETS, "\n\n": BY_LINES, "\n": BY_LINES[1:4]}
 
 

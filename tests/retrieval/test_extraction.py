@@ -3,6 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,15 @@ from retrieval_app.answers.extractive_answerer import (
     read_sentences,
     stems,
 )
-from retrieval_app.answers.question_match import ORDER, Sentence, Weighing, read_question, split_questions
+from retrieval_app.answers.question_match import (
+    ORDER,
+    Matcher,
+    Sentence,
+    Weighing,
+    content_words,
+    read_question,
+    split_questions,
+)
 from retrieval_app.answers.refusals import WEAK_EVIDENCE, declines
 from tests.builders import WordEmbedder
 
@@ -377,6 +386,31 @@ def test_words_weigh_more_the_rarer_they_are() -> None:
     hedge = next(value for text, value in share.items() if "hedge" in text)
     pump = next(value for text, value in share.items() if "main pump" in text)
     assert hedge > pump > 0
+
+
+@pytest.mark.parametrize(
+    ("query", "language", "text", "held"),
+    [
+        ("متى توفي كاتب العراق؟", "ar", "وتوفي الكاتب بالعراق", [1, 1, 1]),  # "and", "in", the article
+        ("棱须蓑鲉分布在", "zh", "棱须蓑鲉主要分布于印度洋", [1, 1, 1, 0.8, 1]),  # the pair of two words
+        ("棱须蓑鲉分布在", "zh", "棱须蓑鲉生活于印度洋", [1, 1, 1, 0, 0]),
+        ("ปลานี้อาศัย", "th", "ปลานี้ชอบอาศัย", [1, 1, 1, 0.8, 1, 1, 1]),
+    ],
+)
+def test_forms_of_words_and_pairs_of_characters_are_found(
+    query: str, language: str, text: str, held: list[float]
+) -> None:
+    matcher = Matcher(read_question(query, language).words)
+    assert matcher.match(content_words(text, language)).tolist() == held
+
+
+def test_pairs_of_one_name_count_as_few_words() -> None:
+    matcher = Matcher(("长齿", "齿锯", "锯犁", "犁鳗", "体长"))
+    held = [
+        matcher.match(content_words(text, "zh")) for text in ("长齿锯犁鳗，鳗的一种", "体长可达76公分", "分布于大西洋")
+    ]
+    assert matcher.share(np.array(held)).tolist() == [0.5, 0.5, 0.5, 0.5, 1.0]
+    assert matcher.share(np.zeros((1, 5))).tolist() == [1.0] * 5  # what no sentence holds is no name
 
 
 def test_stems_drop_stop_words_and_endings() -> None:
