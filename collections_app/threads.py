@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 from typing import TypeVar
@@ -11,10 +11,11 @@ from typing import TypeVar
 from django.db import connections
 
 CALLS_AT_ONCE = 4
-Given, Made = TypeVar("Given"), TypeVar("Made")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 
-def at_once(act: Callable[[Given], Made], given: Iterable[Given], calls: int = CALLS_AT_ONCE) -> Iterator[Made]:
+def at_once(act: Callable[[Given], Made], given: Iterable[Given], calls: int = CALLS_AT_ONCE) -> Generator[Made]:
     """What act() makes of each, in order; `calls` of them are under way while the first is waited for.
 
     Each runs in the caller's context and with a connection of its own, which does not see what the caller has not
