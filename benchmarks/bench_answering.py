@@ -5,8 +5,9 @@ paragraph with questions and gold spans, split by document. The test split and e
 in parallel (CC0); zh to tune is from CMRC 2018 (CC BY-SA 4.0), ja from JaQuAD (CC BY-SA 3.0), ar from ARCD (MIT).
 Each question is asked as it is, and with its paragraph left out, which must be refused. small: the paragraphs of a
 language; large: beside the pages of `benchmarks.multilingual`. English is searched hybrid and by keywords, the others
-by keywords. --fit fits the weights of `retrieval_app/answers/quoting.toml` on the tune split alone, prints what it
-refuses and answers at each threshold in documents that were left out of the fit, and says whether the weights come out.
+by keywords; e5: all hybrid with multilingual-e5-small, which reads the sentences too. --fit fits the weights of
+`retrieval_app/answers/quoting.toml` on the tune split alone, prints what it refuses and answers at each threshold in
+documents that were left out of the fit, and says whether the weights come out.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 from zlib import crc32
@@ -33,9 +35,10 @@ from benchmarks.bench_peers import running_database
 from evaluation_app.judges.feature_model import fit_logistic
 from ragd import Candidate, ChunkPolicy, RetrievePlan, Store, bind, chunk
 from ragd.models.embedding import LocalEmbedder
+from ragd.models.multilingual_e5 import MultilingualE5Embedder
 from ragd.store.tables import create_collection
 from ragd.text.languages import AUTO, detect_language
-from ragd.types import Mode
+from ragd.types import Embedder, Mode
 from retrieval_app.answers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, count_words
 from retrieval_app.answers.question_match import CERTAINTY, MODEL, ORDER, Weighing
 
@@ -43,6 +46,7 @@ QUESTIONS = Path(__file__).with_name("answer_questions.jsonl")
 LANGUAGES, HELP = ("en", "de", "es", "ru", "hi", "zh", "ar", "ja"), ("en", "de", "es", "ru", "hi")
 CURVE = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.5, 0.6)
 HYBRID = ("en small", "en large")
+E5 = " e5"  # at the end of a set's name
 RIDGE, RIDGE_CERTAINTY = 0.1, 0.05
 FOLDS = 6
 DECIMALS = 3  # of the weights: what is below differs between machines
@@ -77,20 +81,28 @@ def load(languages: Sequence[str]) -> Iterator[tuple[str, list[tuple[str, str]],
         if language in HELP:
             pages = multilingual.load([language])[language].documents
             yield f"{language} large", documents + [(page.id, page.text) for page in pages], questions
+        yield f"{language} small{E5}", documents, questions
+
+
+@cache
+def answerer_of(name: str) -> ExtractiveAnswerer:
+    """For the set of this name, or another that ends the same."""
+    embedder = MultilingualE5Embedder() if name.endswith(E5) else LocalEmbedder()
+    return ExtractiveAnswerer(embedder, evidence_min=0.0)
 
 
 def search(
-    connection: psycopg.Connection[Any], name: str, documents: Sequence[tuple[str, str]], embedder: LocalEmbedder
+    connection: psycopg.Connection[Any], name: str, documents: Sequence[tuple[str, str]], embedder: Embedder
 ) -> Store:
-    is_english, model = name.startswith("en"), embedder.model
-    create_collection(connection, name=name, embed_model=model, embed_dims=384 if is_english else 3, language=AUTO)
-    store = Store(connection, name, embedder=embedder if is_english else None)
+    is_embedded, model = name in HYBRID or name.endswith(E5), embedder.model
+    create_collection(connection, name=name, embed_model=model, embed_dims=384 if is_embedded else 3, language=AUTO)
+    store = Store(connection, name, embedder=embedder if is_embedded else None)
     chunks = [
         replace(each, attributes={**each.attributes, "language": detect_language(text)})
         for doc_id, text in documents
         for each in bind(chunk(text, ChunkPolicy().fitted(embedder.window)), doc_id=doc_id)
     ]
-    vectors = embedder.embed([each.embed_text for each in chunks]) if is_english else [(1.0, 0.0, 0.0)] * len(chunks)
+    vectors = embedder.embed([each.embed_text for each in chunks]) if is_embedded else [(1.0, 0.0, 0.0)] * len(chunks)
     ragd.index([replace(each, embedding=vector) for each, vector in zip(chunks, vectors, strict=True)], store)
     return store
 
@@ -100,8 +112,9 @@ def retrieve(questions: Sequence[Question], mode: Mode, store: Store) -> list[Qu
     return [replace(each, results=tuple(ragd.retrieve(each.text, plan, store))) for each in questions]
 
 
-def measure(name: str, questions: Sequence[Question], answerer: ExtractiveAnswerer) -> str:
+def measure(name: str, questions: Sequence[Question]) -> str:
     """Print the set's row; what is returned is its curve."""
+    answerer = answerer_of(name)
     (first, whole, words, certain, uncertain), began = ([], [], [], [], []), time.perf_counter()
     for question in questions:
         draft = answerer.answer(question.text, question.sources(is_answerable=True))
@@ -144,13 +157,17 @@ class Row:
     is_whole: bool
 
 
-def read_rows(sets: dict[str, list[Question]], answerer: ExtractiveAnswerer, *, by_words: bool) -> list[Row]:
-    """by_words: all languages without the encoder; else English with it. Small sets also with few passages. A question
-    whose answer stands in another passage too is not taken for one without an answer."""
-    answerer.words_only, rows = by_words, []
+def read_rows(sets: dict[str, list[Question]], kind: str) -> list[Row]:
+    """kind: "words", all languages without an encoder; "meaning", English with the bundled one; "multilingual". Small
+    sets also with few passages. A question whose answer stands in another passage too is not taken for one without an
+    answer."""
+    rows = []
     for name, questions in sets.items():
-        if name in HYBRID if by_words else not name.startswith("en"):
+        is_meant = {"words": name not in HYBRID, "meaning": name.startswith("en"), "multilingual": True}[kind]
+        if not is_meant or name.endswith(E5) != (kind == "multilingual"):
             continue
+        answerer = answerer_of(name)
+        answerer.words_only = kind == "words"
         for index, question in enumerate(questions):
             fold = crc32(question.document.partition("/")[0].encode()) % FOLDS
             for right in (True, False):
@@ -186,11 +203,11 @@ def fit_certainty(rows: Sequence[Row]) -> tuple[np.ndarray, float]:
     return weights, round(model.intercept - float(weights @ model.means), DECIMALS)
 
 
-def fit(sets: dict[str, list[Question]], answerer: ExtractiveAnswerer) -> None:
-    """First the order by words, which chooses what the encoder reads; then its order; then the certainty of each."""
+def fit(sets: dict[str, list[Question]]) -> None:
+    """First the order by words, which chooses what an encoder reads; then its order; then the certainty of each."""
     known, weights = deepcopy(MODEL), cast(dict[str, Any], MODEL)
-    for kind in ("words", "meaning"):
-        rows = read_rows(sets, answerer, by_words=kind == "words")
+    for kind in ("words", "meaning", "multilingual"):
+        rows = read_rows(sets, kind)
         weights["order"][kind] = fit_order(rows, kind)
         values, intercept = fit_certainty(rows)
         weights["certainty"][kind] = {"intercept": intercept, "weights": values.tolist()}
@@ -220,21 +237,20 @@ def main() -> None:
     parser.add_argument("--split", choices=("test", "tune"), default="test")
     parser.add_argument("--fit", action="store_true")
     options = parser.parse_args()
-    split, embedder, sets = "tune" if options.fit else options.split, LocalEmbedder(), {}
+    split, sets = "tune" if options.fit else options.split, {}
     with running_database() as (url, _), psycopg.connect(url) as connection:
         for name, documents, questions in load(options.languages):
-            store = search(connection, name, documents, embedder)
+            store = search(connection, name, documents, answerer_of(name).embedder)
             asked = [each for each in questions if each.split == split]
-            if name in HYBRID:
+            if name in HYBRID or name.endswith(E5):
                 sets[name] = retrieve(asked, "hybrid", store)
-            if asked:
+            if asked and not name.endswith(E5):
                 sets[f"{name} words" if name in HYBRID else name] = retrieve(asked, "lexical", store)
-    answerer = ExtractiveAnswerer(embedder, evidence_min=0.0)
     if options.fit:
-        fit(sets, answerer)
+        fit(sets)
         return
     print(f"{'set':16}{'':5}{'in the first part':>19}{'in the answer':>19}{'refused':>19}{'false':>19} words   ms")
-    curves = [measure(name, questions, answerer) for name, questions in sets.items()]
+    curves = [measure(name, questions) for name, questions in sets.items()]
     print("\nrefused of the answerable / answered of the others, from the least certainty on")
     print(f"{'':16}" + "".join(f"{each:>11}" for each in CURVE), *curves, sep="\n")
 

@@ -19,11 +19,11 @@ import regex
 
 from ragd import telemetry
 from ragd.errors import EmbedderError, RagdError
-from ragd.models import minilm
+from ragd.models import minilm, multilingual_e5
 from ragd.models.late_interaction import LateInteraction
 from ragd.text.chunking import split_sentences
 from ragd.text.languages import count_ideographs, pairs_of, split_runs
-from ragd.types import Candidate, Embedder
+from ragd.types import Candidate, Embedder, Vector
 from retrieval_app.answers.answer_html import BAR
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_written
 from retrieval_app.answers.protocol import AnswerListener, Draft
@@ -44,7 +44,7 @@ from retrieval_app.answers.refusals import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDEN
 from retrieval_app.llm.chat_model import TokenUsage
 
 SOURCES_READ = 12
-SENTENCES_ENCODED = 12
+SENTENCES_ENCODED = {"meaning": 12, "multilingual": 8}
 SENTENCES_CACHED = 2048
 SOURCES_CHECKED = 4  # for whether the encoder reads their language
 SENTENCES_QUOTED = 3
@@ -165,28 +165,48 @@ class ExtractiveAnswerer:
         sentences = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
         likely = str(sources[0].attributes.get("language", "")) if sources else ""
         weighing = Weighing(read_question(query, likely, topic), sources, sentences)
-        is_read = bool(sentences) and self._is_read(query, sources)
-        return sentences, self._weigh_meaning(weighing) if is_read else weighing
+        kind = self._encoder_kind(query, sources) if sentences else "words"
+        return sentences, weighing if kind == "words" else self._weigh_meaning(weighing, kind)
 
-    def _is_read(self, query: str, sources: Sequence[Candidate]) -> bool:
-        """Whether the embedder is the bundled one, whose tokens the weights were fitted with, and reads most of it."""
-        if self.words_only or self.embedder.model != minilm.MODEL:
-            return False
+    def _encoder_kind(self, query: str, sources: Sequence[Candidate]) -> str:
+        """ "multilingual" where that is the embedder, "meaning" where it is the bundled one and reads most of the
+        sources, else "words": the weights were fitted with these two."""
+        if self.words_only or self.embedder.model not in (minilm.MODEL, multilingual_e5.MODEL):
+            return "words"
+        if self.embedder.model == multilingual_e5.MODEL:
+            return "multilingual"
         texts = [source.content for source in sources[:SOURCES_CHECKED]]
         readable = minilm.open_model(None).find_readable(query, texts)
-        return 2 * sum(readable) > len(readable)
+        return "meaning" if 2 * sum(readable) > len(readable) else "words"
 
-    def _weigh_meaning(self, weighing: Weighing) -> Weighing:
+    def _weigh_meaning(self, weighing: Weighing, kind: str) -> Weighing:
         """With what the encoder says of the SENTENCES_ENCODED sentences that are best by their words."""
-        first = np.argsort(-weighing.scores(), kind="stable")[:SENTENCES_ENCODED].tolist()
+        first = np.argsort(-weighing.scores(), kind="stable")[: SENTENCES_ENCODED[kind]].tolist()
+        question, texts = weighing.question.text, [weighing.places[place].headed for place in first]
         try:
-            parts = encoder().compare(weighing.question.text, [weighing.places[place].headed for place in first])
+            if kind == "multilingual":
+                near = np.array(self._embed(texts)) @ self.embedder.embed_query(question)
+                return weighing.with_meaning(dict(zip(first, near[:, None], strict=True)), kind)
+            parts = encoder().compare(question, texts)
         except EmbedderError as error:
             if self.without_embedder is None:
                 raise
             self.without_embedder(error)
             return weighing
         return weighing.with_meaning({place: part.best[1:-1] for place, part in zip(first, parts, strict=True)})
+
+    def _embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Their vectors, those of the sentences that were read last from this process's memory, 2 kB each."""
+        vectors = {text: vector for text in texts if (vector := _vectors.get(text)) is not None}
+        if missing := [text for text in dict.fromkeys(texts) if text not in vectors]:
+            vectors |= zip(missing, self.embedder.embed(missing), strict=True)
+        if len(_vectors) >= SENTENCES_CACHED:
+            _vectors.clear()
+        _vectors.update(vectors)
+        return [vectors[text] for text in texts]
+
+
+_vectors: dict[str, Vector] = {}  # of multilingual-e5-small, by text
 
 
 @cache

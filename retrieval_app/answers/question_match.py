@@ -312,6 +312,7 @@ class Weighing:
     def __init__(self, question: Question, sources: Sequence[Candidate], places: Sequence[Sentence]) -> None:
         self.question, self.sources, self.places = question, sources, places
         self.tokens: dict[int, np.ndarray] = {}
+        self.kind = "words"  # which weights count: see `with_meaning`
         language = question.language
         asks = language if question.kind in ("number", "price", "weight") else ""
         self._matcher = matcher = Matcher(question.words, question.either, asks)
@@ -352,21 +353,17 @@ class Weighing:
         far = np.maximum.reduce([self._of_other_keys(), self._beside_cell(), self._not_exact()])
         self._behind = NEITHER * near + OTHER_KEY * far
 
-    def with_meaning(self, tokens: Mapping[int, np.ndarray]) -> Weighing:
-        """The same with what the encoder says of some sentences, by index: for each token of the question its best
-        cosine with one of theirs. The others get the least of them."""
+    def with_meaning(self, tokens: Mapping[int, np.ndarray], kind: str = "meaning") -> Weighing:
+        """The same with what an encoder says of some sentences, by index: for each token of the question its best
+        cosine with one of theirs ("meaning"), or the cosine of both whole ("multilingual"). The others get the least
+        of them."""
         weighing = copy(self)
-        weighing.tokens = dict(tokens)
+        weighing.tokens, weighing.kind = dict(tokens), kind
         read = {index: _alignment(each) for index, each in tokens.items()}
         least = np.min(list(read.values()), axis=0)
         weighing.order = self.order.copy()
         weighing.order[:, -2:] = [read.get(index, least) for index in range(len(self.places))]
         return weighing
-
-    @property
-    def kind(self) -> str:
-        """Which weights count: "meaning" where the encoder has read the sentences, else "words"."""
-        return "meaning" if self.tokens else "words"
 
     def scores(self) -> np.ndarray:
         """One per sentence: higher is likelier to answer. What the encoder left out comes behind what it has read."""

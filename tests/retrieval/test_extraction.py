@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragd.models.embedding import LocalEmbedder
-from ragd.types import Candidate
+from ragd.models.multilingual_e5 import MultilingualE5Embedder
+from ragd.types import Candidate, Embedder
 from retrieval_app.answers.extractive_answerer import (
     ExtractiveAnswerer,
     choose_sentences,
@@ -133,6 +135,20 @@ def test_a_language_that_the_encoder_cannot_read_is_weighed_by_its_words(query: 
     draft = ExtractiveAnswerer(local()).answer(query, [source("garten", text, language="de")])
     assert draft.abstained == abstained
     assert [each.quote for each in draft.checked.citations] == ([] if abstained else [text.partition(". ")[2]])
+
+
+@pytest.mark.parametrize(("embedder", "first"), [(local, 0), (MultilingualE5Embedder, 1)])
+def test_the_multilingual_encoder_finds_what_is_said_in_other_words(
+    embedder: Callable[[], Embedder], first: int
+) -> None:
+    said = (
+        "In einem Stock leben eine Königin und 60.000 Arbeiterinnen.",
+        "Arbeiterinnen werden im Sommer etwa sechs Wochen alt, im Winter mehrere Monate.",
+    )
+    query = "Wie lange leben Arbeiterinnen in der warmen Jahreszeit?"
+    for _ in range(2):  # the second time from memory
+        draft = ExtractiveAnswerer(embedder()).answer(query, [source("bees", " ".join(said), language="de")])
+        assert draft.checked.citations[0].quote == said[first]
 
 
 @pytest.mark.parametrize(
