@@ -19,6 +19,8 @@ from django.db import connection
 from django.test import Client
 from psycopg import sql
 
+from collections_app.domain.rows import prepared
+from ragd.store.store import fetch_all
 from ragd_site import embedded
 from ragd_site.checks import check_database, list_problems
 from ragd_site.runtime import programs
@@ -29,6 +31,15 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 @pytest.mark.django_db
 def test_database_of_the_tests_is_accepted() -> None:
     assert check_database("default") == []
+
+
+@pytest.mark.django_db
+def test_a_constant_statement_that_comes_again_stays_prepared() -> None:
+    for number in range(5):
+        assert fetch_all(prepared, "SELECT %(number)s::int + 1", {"number": number}) == [(number + 1,)]
+        fetch_all(connection, "SELECT %(number)s::int + 2", {"number": number})
+    kept = [text for (text,) in fetch_all(connection, "SELECT statement FROM pg_prepared_statements")]
+    assert any("+ 1" in text for text in kept) and not any("+ 2" in text for text in kept)
 
 
 @pytest.mark.django_db

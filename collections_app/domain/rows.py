@@ -8,11 +8,39 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from django.db import DEFAULT_DB_ALIAS, connection, models
+from psycopg.adapt import AdaptersMap
+from psycopg.pq import Format
 from pydantic_core import to_json
 
 from ragd.store.store import fetch_all
 
 Row = TypeVar("Row", bound=models.Model)
+
+
+class Prepared:
+    """A database of Django for constant statements, whose plans it keeps. Their parameters are sent beside them, so
+    each has a type: one that its place does not say is cast in the text."""
+
+    binds_on_server = True
+
+    def __init__(self, database: Any) -> None:
+        self._database = database
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+    @property
+    def adapters(self) -> AdaptersMap:
+        adapters: AdaptersMap = self._database.connection.adapters
+        return adapters
+
+    def cursor(self, *, binary: bool = False) -> Any:
+        opened = self._database.cursor()
+        opened.cursor.prepares, opened.cursor.format = True, Format(binary)
+        return opened
+
+
+prepared = Prepared(connection)
 
 
 class RowReader(Generic[Row]):
@@ -55,7 +83,7 @@ class RowReader(Generic[Row]):
 
     def first(self, statement: str, params: Mapping[str, Any]) -> Row | None:
         """The first row that a statement returns as `columns`."""
-        rows = fetch_all(connection, statement, dict(params))
+        rows = fetch_all(prepared, statement, dict(params))
         return self.make(rows[0]) if rows else None
 
     def values(self, row: Row) -> dict[str, Any]:

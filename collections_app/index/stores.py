@@ -29,6 +29,7 @@ from psycopg import IsolationLevel
 from psycopg.errors import UndefinedTable
 
 import ragd
+from collections_app.domain.rows import Prepared
 from collections_app.endpoints.endpoints import ModelEndpoint, embedding_endpoint, rerank_endpoints
 from collections_app.endpoints.model_folders import folder_for, is_folder_model, prompts_with, sparse_paths
 from collections_app.models import Collection
@@ -42,6 +43,7 @@ from ragd.models.openai_client import RetryPolicy, Server
 from ragd.models.prompts import PromptedEmbedder, Prompts, split_identity
 from ragd.models.rerank_endpoint import EndpointReranker
 from ragd.models.reranking import AnyReranker, CrossEncoder
+from ragd.store.store import Connection
 from ragd.types import Embedder, Vector
 
 LOCAL_MODEL = "all-MiniLM-L6-v2"
@@ -55,13 +57,15 @@ RESERVED_NAMES = frozenset((BUILTIN, ENDPOINT, CROSS_ENCODER))  # of rerankers
 use_folders(sparse_paths)  # every store finds its sparse encoder by name
 
 
-def open_store(collection: Collection, *, using: str = "default") -> ragd.Store:
-    """The store of the index version that serves a collection now, over Django's connection, with that one's embedder.
+def open_store(collection: Collection, *, over: Connection | None = None) -> ragd.Store:
+    """The store of the index version that serves a collection now, with that one's embedder. over: another connection
+    than Django's own.
 
     `collection` may have been read before a swap: only its id counts. Raises UnknownCollection when it is deleted.
     """
+    connection = over or connections[DEFAULT_DB_ALIAS]
     store = ragd.Store(
-        connections[using], collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD, rerankers=open_rerankers()
+        connection, collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD, rerankers=open_rerankers()
     )
     store.use_embedder(embedder_for(store.collection.embed_model, store.collection.embed_dims))
     return store
@@ -317,7 +321,7 @@ def _read(collection: Collection, read: Callable[[ragd.Store], Found], alias: st
 
 def _read_once(collection: Collection, read: Callable[[ragd.Store], Found], alias: str) -> Found:
     with reading(alias):
-        return read(open_store(collection, using=alias))
+        return read(open_store(collection, over=Prepared(connections[alias])))
 
 
 def _is_usable() -> bool:

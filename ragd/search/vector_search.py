@@ -97,12 +97,17 @@ WHERE collection_id = %(collection_id)s
 ORDER BY distance, doc_id, chunk_index
 """
 
-HNSW_NAMES = {"ef_search": "hnsw.ef_search", "scan_order": "hnsw.iterative_scan", "scan_tuples": "hnsw.max_scan_tuples"}
+HNSW_NAMES = {
+    "ef_search": "hnsw.ef_search",
+    "scan_order": "hnsw.iterative_scan",
+    "scan_tuples": "hnsw.max_scan_tuples",
+    "plans": "plan_cache_mode",
+}
 # Until the end of the transaction.
 HNSW_SETTINGS = """set_config('hnsw.ef_search', %(ef_search)s, true),
        set_config('hnsw.iterative_scan', %(scan_order)s, true),
        set_config('hnsw.max_scan_tuples', %(scan_tuples)s, true),
-       set_config('hnsw.scan_mem_multiplier', '4', true)"""
+       set_config('hnsw.scan_mem_multiplier', '4', true), set_config('plan_cache_mode', %(plans)s, true)"""
 SET_HNSW = f"SELECT {HNSW_SETTINGS}"
 
 
@@ -144,9 +149,10 @@ def passes_few(plan: RetrievePlan, store: Store) -> bool:
 
 
 def scan_settings(ef_search: int, *, filtered: bool) -> dict[str, str]:
-    """The parameters of SET_HNSW for a given beam."""
-    order = "relaxed_order" if filtered else "strict_order"
-    return {"ef_search": str(ef_search), "scan_order": order, "scan_tuples": str(SCAN_TUPLES_MAX)}
+    """The parameters of SET_HNSW for a given beam. A plan made for all values cannot tell how few rows a filter leaves,
+    so with filters each statement is planned for its own."""
+    order, plans = ("relaxed_order", "force_custom_plan") if filtered else ("strict_order", "auto")
+    return {"ef_search": str(ef_search), "scan_order": order, "scan_tuples": str(SCAN_TUPLES_MAX), "plans": plans}
 
 
 def set_scan(store: Store, settings: Mapping[str, str]) -> None:

@@ -299,9 +299,9 @@ def partition_name(collection_id: int, index_version: int) -> str:
 
 def binds_on_server(connection: Connection) -> TypeGuard[psycopg.Connection[Any]]:
     """Whether the driver sends parameters beside the statement, so that values may come and go in binary."""
-    return isinstance(connection, psycopg.Connection) and not issubclass(
-        connection.cursor_factory, psycopg.ClientCursor
-    )
+    if isinstance(connection, psycopg.Connection):
+        return not issubclass(connection.cursor_factory, psycopg.ClientCursor)
+    return getattr(connection, "binds_on_server", False)
 
 
 @contextmanager

@@ -16,6 +16,8 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.db.backends.postgresql import base
+from psycopg import ClientCursor
+from psycopg import Cursor as ServerCursor
 from psycopg.pq import TransactionStatus
 
 from collections_app.access.context import bind, current_setting, tell_nodes
@@ -25,6 +27,7 @@ from ragd_site.embedded import USER, Cluster, ensure_running
 from ragd_site.runtime.programs import EmbeddedError
 
 CHUNKS = "chunks_c"  # how the names of all tables of chunks begin
+PREPARED_AFTER = 3  # executions of a statement on one connection
 
 
 @cache
@@ -40,6 +43,27 @@ def start_embedded(var: Path) -> Cluster:
             settings.CELERY_BROKER_URL, settings.CELERY_BROKER_TRANSPORT_OPTIONS = broker
         settings.DATABASE_URL = cluster.url
     return cluster
+
+
+class Cursor(base.Cursor):
+    """Django's cursor, which writes values into the text of a statement. With `prepares` the driver's own, which sends
+    them beside it, so that the database keeps the plan of a statement that comes again."""
+
+    prepares = False
+
+    @property
+    def _driver(self) -> Any:
+        return ServerCursor if self.prepares else ClientCursor
+
+    @property
+    def _query_cls(self) -> Any:
+        return self._driver._query_cls
+
+    def _get_prepared(self, *args: Any, **kwargs: Any) -> Any:
+        return self._driver._get_prepared(self, *args, **kwargs)
+
+    def _execute_send(self, *args: Any, **kwargs: Any) -> None:
+        self._driver._execute_send(self, *args, **kwargs)
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
@@ -66,7 +90,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
             cluster = start_embedded(var)
             self.settings_dict |= {"USER": USER, "PASSWORD": cluster.password, "PORT": str(cluster.port)}
         params: dict[str, Any] = super().get_connection_params()
-        return params
+        return params | {"cursor_factory": Cursor, "prepare_threshold": PREPARED_AFTER}
 
     def create_cursor(self, name: str | None = None) -> Any:
         wanted = current_setting()

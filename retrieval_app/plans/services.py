@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from django.db import connection, transaction
+from django.db import transaction
 
 from collections_app.access.context import require
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.collections.services import check_description
-from collections_app.domain.rows import RowReader
+from collections_app.domain.rows import RowReader, prepared
 from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection
@@ -98,7 +98,7 @@ def _begin(collections: Sequence[Collection], name: str | None) -> list[ChosenPl
         "numbers": [collection.index_version for collection in collections],
         "name": name,
     }
-    rows = fetch_all(connection, BEGINNINGS, values)
+    rows = fetch_all(prepared, BEGINNINGS, values)
     return [_begin_from(collection, row) for collection, row in zip(collections, rows, strict=True)]
 
 

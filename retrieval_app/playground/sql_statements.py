@@ -11,6 +11,7 @@ import psycopg
 from django.db import connections, transaction
 
 from ragd.search.candidates import ACCESS
+from ragd.search.vector_search import BinaryVector
 from ragd.store.store import Connection, execute, fetch_all
 
 EXPLAIN = "EXPLAIN (COSTS, VERBOSE OFF, SETTINGS) "
@@ -67,8 +68,8 @@ class RecordingConnection:
         self.inner = connection
         self.statements: list[Statement] = []
 
-    def cursor(self) -> Any:
-        return _RecordingCursor(self.inner.cursor(), self.statements)
+    def cursor(self, **options: Any) -> Any:
+        return _RecordingCursor(self.inner.cursor(**options), self.statements)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
@@ -84,7 +85,8 @@ class _RecordingCursor:
         answer = self._inner.execute(sql, params)
         took_ms = round((time.perf_counter() - began) * 1000, 3)
         rows = int(self._inner.rowcount)
-        named = {name: value for name, value in (params or {}).items() if f"%({name})s" in str(sql)}
+        used = {name: value for name, value in (params or {}).items() if f"%({name})s" in str(sql)}
+        named = {name: str(value) if isinstance(value, BinaryVector) else value for name, value in used.items()}
         self._statements.append(Statement(str(sql).strip(), named, took_ms, rows if rows >= 0 else None))
         return answer
 

@@ -10,7 +10,7 @@ from uuid import UUID
 from django.db import connection
 from django.utils import timezone
 
-from collections_app.domain.rows import RowReader, read_statements
+from collections_app.domain.rows import RowReader, prepared, read_statements
 from collections_app.models import Collection
 from ragd.store.store import execute, fetch_all
 from retrieval_app.models import QueryRun
@@ -76,7 +76,7 @@ def keep_run(run: QueryRun) -> None:
         "cited": [(result["doc_id"], result["chunk_index"]) in cited for result in results],
     }
     own = {"id": run.pk, "created_at": run.created_at}
-    execute(connection, SQL["keep"], _runs_table.values(run) | own | lineage)
+    execute(prepared, SQL["keep"], _runs_table.values(run) | own | lineage)
     run._state.adding, run._state.db = False, connection.alias
 
 
