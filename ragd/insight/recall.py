@@ -143,7 +143,7 @@ def _measure(
     store: Store, sample: Sequence[tuple[int, str]], *, k: int, beam: int, every: int, on_query: Callable[[int], None]
 ) -> Recall:
     filtered = every > 1
-    settings = scan_settings(max(beam, FILTERED_BEAM_MIN) if filtered else beam, filtered=filtered)
+    settings = scan_settings(max(beam, FILTERED_BEAM_MIN) if filtered else beam, store, filtered=filtered)
     through_index = (THROUGH_INDEX_FILTERED if filtered else THROUGH_INDEX).format(
         chunks=store.collection.partition, cast=store.collection.vector_cast
     )

@@ -103,8 +103,12 @@ HNSW_NAMES = {
     "scan_tuples": "hnsw.max_scan_tuples",
     "plans": "plan_cache_mode",
 }
-# Until the end of the transaction.
-HNSW_SETTINGS = """set_config('hnsw.ef_search', %(ef_search)s, true),
+# Until the end of the transaction. Rows that were replaced stand in the index until they are vacuumed away, and take
+# their share of the beam, which is therefore wider by as many: twice as wide at most.
+WIDER = """(1 + least(1, coalesce(pg_stat_get_dead_tuples(to_regclass(%(chunks)s)), 0)::float8
+           / greatest(1, pg_stat_get_live_tuples(to_regclass(%(chunks)s)))))"""
+HNSW_SETTINGS = f"""set_config('hnsw.ef_search',
+                  least({EF_SEARCH_MAX}, ceil(%(ef_search)s::integer * {WIDER}))::integer::text, true),
        set_config('hnsw.iterative_scan', %(scan_order)s, true),
        set_config('hnsw.max_scan_tuples', %(scan_tuples)s, true),
        set_config('hnsw.scan_mem_multiplier', '4', true), set_config('plan_cache_mode', %(plans)s, true)"""
@@ -140,7 +144,7 @@ def hnsw_settings(plan: RetrievePlan, store: Store) -> dict[str, str]:
     least = max(plan.pool + 1, FILTERED_BEAM_MIN if filtered else 0)
     if not filtered and store.readable_share:
         least = math.ceil(least / store.readable_share)
-    return scan_settings(min(EF_SEARCH_MAX, max(plan.ef_search or 0, least)), filtered=filtered)
+    return scan_settings(min(EF_SEARCH_MAX, max(plan.ef_search or 0, least)), store, filtered=filtered)
 
 
 def passes_few(plan: RetrievePlan, store: Store) -> bool:
@@ -148,11 +152,12 @@ def passes_few(plan: RetrievePlan, store: Store) -> bool:
     return bool(plan.filters) or not reads_most(store)
 
 
-def scan_settings(ef_search: int, *, filtered: bool) -> dict[str, str]:
+def scan_settings(ef_search: int, store: Store, *, filtered: bool) -> dict[str, str]:
     """The parameters of SET_HNSW for a given beam. A plan made for all values cannot tell how few rows a filter leaves,
     so with filters each statement is planned for its own."""
     order, plans = ("relaxed_order", "force_custom_plan") if filtered else ("strict_order", "auto")
-    return {"ef_search": str(ef_search), "scan_order": order, "scan_tuples": str(SCAN_TUPLES_MAX), "plans": plans}
+    values = {"ef_search": str(ef_search), "scan_order": order, "scan_tuples": str(SCAN_TUPLES_MAX), "plans": plans}
+    return values if store.collection.is_distributed else values | {"chunks": store.collection.partition}
 
 
 def set_scan(store: Store, settings: Mapping[str, str]) -> None:
