@@ -76,7 +76,7 @@ def test_a_filter_that_leaves_fewer_rows_than_k_is_measured_on_those(store: Stor
 
 
 def test_rows_that_were_replaced_and_not_vacuumed_widen_the_beam(connection: psycopg.Connection[Any]) -> None:
-    settings = {"scan_order": "strict_order", "scan_tuples": "20000"}
+    settings = {"scan_order": "strict_order", "scan_tuples": "20000", "plans": "auto"}
 
     def beam(ef_search: str, chunks: str = "replaced_rows") -> str:
         fetch_all(connection, "SELECT pg_stat_clear_snapshot()")
