@@ -11,11 +11,13 @@ from typing import TypeVar
 from django.db import connections
 
 CALLS_AT_ONCE = 4
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 
-def at_once(act: Callable[[Given], Made], given: Iterable[Given], calls: int = CALLS_AT_ONCE) -> Generator[Made]:
+def at_once(
+    act: Callable[[Argument], Result], arguments: Iterable[Argument], calls: int = CALLS_AT_ONCE
+) -> Generator[Result]:
     """What act() makes of each, in order; `calls` of them are under way while the first is waited for.
 
     Each runs in the caller's context and with a connection of its own, which does not see what the caller has not
@@ -23,12 +25,12 @@ def at_once(act: Callable[[Given], Made], given: Iterable[Given], calls: int = C
     ends the iteration; closing it leaves out what has not begun and waits for the rest.
     """
     if calls == 1:
-        yield from map(act, given)
+        yield from map(act, arguments)
         return
     with ThreadPoolExecutor(calls, thread_name_prefix="ragd-call") as pool:
-        waiting: deque[Future[Made]] = deque()
+        waiting: deque[Future[Result]] = deque()
         try:
-            for each in given:
+            for each in arguments:
                 waiting.append(pool.submit(copy_context().run, _closing, act, each))
                 if len(waiting) == calls:
                     yield waiting.popleft().result()
@@ -39,9 +41,9 @@ def at_once(act: Callable[[Given], Made], given: Iterable[Given], calls: int = C
                 future.cancel()
 
 
-def _closing(act: Callable[[Given], Made], given: Given) -> Made:
+def _closing(act: Callable[[Argument], Result], argument: Argument) -> Result:
     """In a thread of its own, whose connections nobody else would close."""
     try:
-        return act(given)
+        return act(argument)
     finally:
         connections.close_all()

@@ -287,7 +287,7 @@ class RunExecutor:
                 # one at a time where the worker was lost: the question to blame is then the first without an item
                 is_alone = not asker.waits_for_models or self.run.tries > 1 or connection.in_atomic_block
                 calls = 1 if is_alone else CALLS_AT_ONCE
-                with closing(at_once(partial(self._make, asker), questions, calls)) as made:
+                with closing(at_once(partial(self._make, asker), questions, calls)) as items:
                     for _ in questions:
                         if lost.is_set():
                             raise LeaseLostError
@@ -296,7 +296,7 @@ class RunExecutor:
                         if limit_s is not None and time.monotonic() - self.began >= limit_s and _jobs_wait():
                             release_run(self.lease, took_ms=self._took_ms())
                             return False
-                        self._keep(*next(made))
+                        self._keep(*next(items))
             return self._end(State.SUCCEEDED)
         except StopError as stop:
             return self._end(State.FAILED, error=stop.message, error_type=stop.kind)
