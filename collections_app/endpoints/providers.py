@@ -3,20 +3,25 @@
 After a few failures in a row, or when the endpoint asks for a pause, the breaker opens: nobody asks it until the pause
 is over, and then one request at a time tries it until one succeeds. Work that meets an open breaker waits; it has not
 failed. The bucket fills at the limit per minute, and who takes more than there is sleeps for its share.
+
+Calls that wait for endpoints, a few at a time in threads.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from django.conf import settings
-from django.db import connection
+from django.db import connection, connections
 from django.utils import timezone
 
 from collections_app.endpoints.endpoints import embedding_endpoint
@@ -42,6 +47,10 @@ SPREAD_S = 3.0
 WRONG = ("rejected", "count", "invalid_vector", "dimensions")  # of an answer that a text may be to blame for
 PIECE_MIN_CHARS = 50
 BEGINNING_CHARS = 80
+CALLS_AT_ONCE = 4
+
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 TRY = """
 UPDATE providers SET probe_until = %(probe_until)s
@@ -340,3 +349,37 @@ def _waits(row: Provider) -> EndpointWaitsError:
     now = timezone.now()
     until = max(row.open_until or now, now) + timedelta(seconds=random.uniform(0.5, SPREAD_S))  # noqa: S311
     return EndpointWaitsError(f"waiting for the embedding endpoint: {row.error}", until)
+
+
+def at_once(
+    act: Callable[[Argument], Result], arguments: Iterable[Argument], calls: int = CALLS_AT_ONCE
+) -> Generator[Result]:
+    """What act() makes of each, in order; `calls` of them are under way while the first is waited for.
+
+    Each runs in the caller's context and with a connection of its own, which does not see what the caller has not
+    committed. One call: each is made in this thread, when it is asked for. What act() raises comes in its place and
+    ends the iteration; closing it leaves out what has not begun and waits for the rest.
+    """
+    if calls == 1:
+        yield from map(act, arguments)
+        return
+    with ThreadPoolExecutor(calls, thread_name_prefix="ragd-call") as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for each in arguments:
+                waiting.append(pool.submit(copy_context().run, _closing, act, each))
+                if len(waiting) == calls:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+def _closing(act: Callable[[Argument], Result], argument: Argument) -> Result:
+    """In a thread of its own, whose connections nobody else would close."""
+    try:
+        return act(argument)
+    finally:
+        connections.close_all()

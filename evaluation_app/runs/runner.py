@@ -22,11 +22,11 @@ from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, lock, whole
 from collections_app.collections.services import get_collection
+from collections_app.endpoints.providers import CALLS_AT_ONCE, at_once
 from collections_app.errors import ServiceError, describe
 from collections_app.index.stores import embedder_for
 from collections_app.jobs.leases import RESEND_AFTER, Lease, LeaseLostError, Progress, claim, held_by_host
 from collections_app.models import Collection, IngestJob
-from collections_app.threads import CALLS_AT_ONCE, at_once
 from evaluation_app.experiments.model_trial import Candidate, Questions, Trial, try_candidate
 from evaluation_app.golden.questions import Golden
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSetVersion

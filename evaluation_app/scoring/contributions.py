@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from collections_app.chunks.finding_scan import SecurityPolicy
+from collections_app.endpoints.providers import at_once
 from collections_app.errors import ServiceError
-from collections_app.threads import at_once
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.protocol import Case
 from evaluation_app.measures import ranking
