@@ -87,8 +87,9 @@ def look_at_database(**_: Any) -> None:
 
 
 @task_prerun.connect(weak=False)  # type: ignore[untyped-decorator]
-def follow_pages(**_: object) -> None:
-    close_old_connections()
+def follow_pages(task: Any, **_: object) -> None:
+    if not task.request.is_eager:  # else it is in the middle of somebody's work
+        close_old_connections()
     stored.refresh()
 
 

@@ -61,8 +61,9 @@ def test_a_file_takes_the_same_few_statements_whatever_it_is_cut_into(notes: Col
         job = upload(notes, content, f"{len(content)}.txt")
         with CaptureQueriesContext(connection) as seen:
             assert run_job(job.pk) == "succeeded"
-        assert not any("embedded_batches" in each["sql"] for each in seen)  # there was no run before it
-        counts.append(len([each for each in seen if "length_baked" not in each["sql"]]))
+        written = [each["sql"] or "" for each in seen]  # Django may have no text of a prepared one
+        assert not any("embedded_batches" in each for each in written)  # there was no run before it
+        counts.append(len([each for each in written if "length_baked" not in each]))
     assert Chunk.objects.count() > 5 and max(counts) <= 23, counts
 
 
