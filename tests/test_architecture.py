@@ -37,7 +37,7 @@ CEILINGS = {
     "product lines": 140_812, "product files": 620, "models": 68, "page routes": 105,
     "pages with an address of their own": 55, "API operations": 124,
     "settings": 80, "own middlewares": 6, "functions with 8 or more parameters": 8, "migrations": 9,
-    "lines of tests": 80_653, "lines of benchmarks": 6_499, "pages of docs": 45, "words of docs": 55_098,
+    "lines of tests": 80_653, "lines of benchmarks": 6_499, "pages of docs": 45, "words of docs": 55_102,
     "participles as names": 3_669,
 }  # fmt: skip
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "selectors", "signals", "repositories"}
