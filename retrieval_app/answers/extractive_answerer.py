@@ -20,10 +20,11 @@ import regex
 from ragd import telemetry
 from ragd.errors import EmbedderError, RagdError
 from ragd.models import minilm, multilingual_e5
+from ragd.models.embedding import CachingEmbedder
 from ragd.models.late_interaction import LateInteraction
 from ragd.text.chunking import split_sentences
 from ragd.text.languages import count_ideographs, pairs_of, split_runs
-from ragd.types import Candidate, Embedder, Vector
+from ragd.types import Candidate, Embedder
 from retrieval_app.answers.answer_html import BAR
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_written
 from retrieval_app.answers.protocol import AnswerListener, Draft
@@ -185,7 +186,7 @@ class ExtractiveAnswerer:
         question, texts = weighing.question.text, [weighing.places[place].headed for place in first]
         try:
             if kind == "multilingual":
-                near = np.array(self._embed(texts)) @ self.embedder.embed_query(question)
+                near = np.array(sentence_embedder().embed(texts)) @ self.embedder.embed_query(question)
                 return weighing.with_meaning(dict(zip(first, near[:, None], strict=True)), kind)
             parts = encoder().compare(question, texts)
         except EmbedderError as error:
@@ -195,24 +196,17 @@ class ExtractiveAnswerer:
             return weighing
         return weighing.with_meaning({place: part.best[1:-1] for place, part in zip(first, parts, strict=True)})
 
-    def _embed(self, texts: Sequence[str]) -> list[Vector]:
-        """Their vectors, those of the sentences that were read last from this process's memory, 2 kB each."""
-        vectors = {text: vector for text in texts if (vector := _vectors.get(text)) is not None}
-        if missing := [text for text in dict.fromkeys(texts) if text not in vectors]:
-            vectors |= zip(missing, self.embedder.embed(missing), strict=True)
-        if len(_vectors) >= SENTENCES_CACHED:
-            _vectors.clear()
-        _vectors.update(vectors)
-        return [vectors[text] for text in texts]
-
-
-_vectors: dict[str, Vector] = {}  # of multilingual-e5-small, by text
-
 
 @cache
 def encoder() -> LateInteraction:
     """The bundled encoder with the token vectors of the sentences that were read last in this process, 24 kB each."""
     return LateInteraction(cached_windows=SENTENCES_CACHED)
+
+
+@cache
+def sentence_embedder() -> CachingEmbedder:
+    """multilingual-e5-small with the vectors of the sentences that were read last in this process, 2 kB each."""
+    return CachingEmbedder(multilingual_e5.MultilingualE5Embedder(), passages=SENTENCES_CACHED)
 
 
 def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:

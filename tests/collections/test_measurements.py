@@ -184,7 +184,6 @@ def test_a_collection_is_not_measured_while_documents_come(filled: Collection, m
     assert submit_due_measurements() == 0
     row.update(measurements={"chunks": CHUNKS // 10})
     assert submit_due_measurements() == 1
-    job.delete()
 
 
 def test_small_collections_and_those_of_one_list_are_left_alone(notes: Collection) -> None:

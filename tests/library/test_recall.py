@@ -78,26 +78,22 @@ def test_a_filter_that_leaves_fewer_rows_than_k_is_measured_on_those(store: Stor
 def test_rows_that_were_replaced_and_not_vacuumed_widen_the_beam(connection: psycopg.Connection[Any]) -> None:
     settings = {"scan_order": "strict_order", "scan_tuples": "20000", "plans": "auto"}
 
-    def beam(ef_search: str, chunks: str = "replaced_rows") -> str:
+    def beam(ef_search: str, chunks: str = "replaced") -> str:
         fetch_all(connection, "SELECT pg_stat_clear_snapshot()")
         execute(connection, SET_HNSW, settings | {"ef_search": ef_search, "chunks": chunks})
         found: str = fetch_all(connection, "SELECT current_setting('hnsw.ef_search')")[0][0]
         return found
 
     assert beam("51", "no_such_table") == "51"
-    values = django_connection.get_connection_params()
-    names = ("host", "port", "user", "password", "dbname")
+    values, names = django_connection.get_connection_params(), ("host", "port", "user", "password", "dbname")
     with psycopg.connect(**{name: values.get(name) for name in names}, autocommit=True) as writer:
         try:
-            writer.execute("CREATE TABLE replaced_rows (id integer) WITH (autovacuum_enabled = off)")
-            writer.execute("INSERT INTO replaced_rows SELECT generate_series(1, 100)")
-            writer.execute("SELECT pg_stat_force_next_flush()")
+            writer.execute("CREATE TABLE replaced (id integer) WITH (autovacuum_enabled = off)")
+            writer.execute("INSERT INTO replaced SELECT generate_series(1, 100); SELECT pg_stat_force_next_flush()")
             assert beam("51") == "51"
-            writer.execute("DELETE FROM replaced_rows WHERE id <= 20")
-            writer.execute("SELECT pg_stat_force_next_flush()")
+            writer.execute("DELETE FROM replaced WHERE id <= 20; SELECT pg_stat_force_next_flush()")
             assert [beam("50"), beam("999")] == [str(math.ceil(50 * 1.25)), "1000"]
-            writer.execute("DELETE FROM replaced_rows WHERE id <= 90")
-            writer.execute("SELECT pg_stat_force_next_flush()")
+            writer.execute("DELETE FROM replaced WHERE id <= 90; SELECT pg_stat_force_next_flush()")
             assert beam("50") == "100"
         finally:
-            writer.execute("DROP TABLE IF EXISTS replaced_rows")
+            writer.execute("DROP TABLE IF EXISTS replaced")
