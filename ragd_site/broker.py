@@ -11,8 +11,9 @@ POOL_SIZE = 5
 PGMQ_OPTIONS = {
     "init_extension": False,  # its SQL is installed by a migration
     "use_notify": True,
+    "notify_throttle_interval_ms": 0,  # each message says that it came: none waits for the next look
     "wait_time_seconds": 0,
-    "polling_interval": 0.1,
+    "polling_interval": 1.0,  # for messages that become visible again
     "visibility_timeout": VISIBILITY_TIMEOUT_S,
     "pool_size": POOL_SIZE,
     "pool_timeout": 10,

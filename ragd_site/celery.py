@@ -13,6 +13,8 @@ from collections_app.access.context import system_access
 
 log = logging.getLogger(__name__)
 
+ACKNOWLEDGE_S = 0.1
+
 
 class Channel(pgmq.Channel):
     """Leaves out messages that no sender of ragd wrote.
@@ -42,7 +44,15 @@ class Channel(pgmq.Channel):
 
 
 class Transport(pgmq.Transport):
+    """Looks for messages as often as there are tasks whose end it has not told yet: Celery acknowledges between two
+    looks, and takes no more messages before. Without such tasks it sleeps until a message comes."""
+
     Channel = Channel
+
+    def drain_events(self, connection: Any, timeout: Any = None) -> None:  # type: ignore[override]
+        if any(len(channel.qos._delivered) > len(channel.qos._dirty) for channel in self.channels):
+            timeout = ACKNOWLEDGE_S
+        super().drain_events(connection, timeout)  # type: ignore[no-untyped-call]
 
 
 class SystemTask(Task):  # type: ignore[misc]  # celery has no types

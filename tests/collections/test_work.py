@@ -197,6 +197,7 @@ def test_a_broker_that_fails_is_asked_no_more_for_the_rest(monkeypatch: pytest.M
         if len(asked) == 2:
             raise ConnectionError("down")
 
+    current_app.loader.import_default_modules()
     monkeypatch.setattr(current_app.tasks[TASK], "apply_async", refuse)
     leases.send(TASK, [("1",), ("2",), ("3",)], queue="ragd_bulk", delay_s=2)
     assert asked == [((number,), {"countdown": 2, "queue": "ragd_bulk"}) for number in ("1", "2")]

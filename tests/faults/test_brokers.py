@@ -118,6 +118,30 @@ def test_killed_worker_loses_no_task(broker: str, request: pytest.FixtureRequest
     assert [read_lines(record).count(line) for line in cut_off] == [2] * len(cut_off)
 
 
+@pytest.mark.timeout(120)
+def test_a_worker_sleeps_until_a_message_comes(pgmq: dict[str, str], tmp_path: Path) -> None:
+    """It looks once a second for what became visible again, in each of its queues."""
+    record, seconds = tmp_path / "record", 4
+    variables = os.environ | pgmq
+    worker = start_worker(variables, tmp_path / "worker.log")
+    try:
+        with psycopg.connect(pgmq["DATABASE_URL"], autocommit=True) as connection:
+            asked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'LISTEN%'"
+            wait_for(lambda: connection.execute(asked).fetchone() == (1,), "the worker that listens")
+            send = [sys.executable, "-m", "tests.faults.broker_worker", str(record), "1"]
+            subprocess.run(send, cwd=REPOSITORY, env=variables, check=True)
+            wait_for(lambda: "end 0" in read_lines(record), "the end of the task")
+            time.sleep(2)
+            counts = []
+            for _ in range(2):
+                counts.append(connection.execute("SELECT pg_stat_get_db_xact_commit(oid) FROM pg_database"
+                              " WHERE datname = current_database()").fetchone()[0])  # fmt: skip
+                time.sleep(seconds)
+            assert counts[1] - counts[0] < 12 * seconds
+    finally:
+        kill_group(worker)
+
+
 @pytest.mark.parametrize(
     ("broker_url", "expected_url", "expected"),
     [
