@@ -6,7 +6,7 @@ each fault every acknowledged document must be there once with exactly the chunk
 left under way or have failed, every answered run must be stored, and `ragd check consistency` and `ragd audit
 verify` must pass.
 
-Run: python -m benchmarks.bench_faults [--only FAULT ...] [--setup embedded|full] [--times N] [--seed N]
+Run: python -m benchmarks.bench_faults [--only FAULT ...] [--setup embedded|full] [--times N] [--seed N] [--clients N]
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--setup", choices=list(matrix.SETUPS), help="one of the two; both when left out")
     parser.add_argument("--times", type=int, default=5)
     parser.add_argument("--seed", type=int, default=20)
+    parser.add_argument("--clients", type=int, default=1, help="that search at once")
     parser.add_argument("--broker", choices=("redis", "rabbitmq", "pgmq"), default="redis", help="of the full set-up")
     parser.add_argument("--earlier", default="", help="commit of the earlier version; else the first with this schema")
     chosen = parser.parse_args()
@@ -41,7 +42,7 @@ def main() -> None:
             else:
                 possible.append(fault)
         options = {"broker": chosen.broker, "earlier": chosen.earlier}
-        for result in matrix.run(possible, setup, chosen.times, chosen.seed, **options):
+        for result in matrix.run(possible, setup, chosen.times, chosen.seed, chosen.clients, **options):
             results.append(result)
             print(matrix.row(result), flush=True)
             print(f"    {matrix.statuses(result)}", flush=True)

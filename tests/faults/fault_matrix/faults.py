@@ -22,6 +22,7 @@ from tests.server import ROOT
 BOTH = ("embedded", "full")
 AWAY_S = (2.0, 6.0)  # a node that was killed stays away
 FULL_DISK_S = (6.0, 12.0)
+SLOW_DISK_MS, SLOW_DISK_S = (300, 3000), (8.0, 15.0)
 CLOCK_S = (6.0, 12.0)
 CLOCK_JUMPS_S = (600, 6 * 3600)
 WITH_KILL = 0.5
@@ -179,10 +180,21 @@ def fill_disk(setup: Setup, draw: random.Random) -> None:
 
 
 def no_compiler() -> str:
-    return "" if shutil.which("cc") else "the clock of a program is set by clock.c, and there is no C compiler (cc)"
+    return "" if shutil.which("cc") else "clock and disk are changed by machine.c, and there is no C compiler (cc)"
 
 
-@fault("clock-jump", needs=Needs(clock=True), missing=no_compiler)
+@fault("disk-slow", needs=Needs(machine=True), missing=no_compiler)
+def slow_disk(setup: Setup, draw: random.Random) -> None:
+    """That of the database: each commit waits for it, and each checkpoint for every file."""
+    file = next(setup.disks[role] for role in ("database", "ragd") if role in setup.disks)
+    try:
+        file.write_text(f"{draw.uniform(*SLOW_DISK_MS):.0f}\n")
+        time.sleep(draw.uniform(*SLOW_DISK_S))
+    finally:
+        file.write_text("0\n")
+
+
+@fault("clock-jump", needs=Needs(machine=True), missing=no_compiler)
 def jump(setup: Setup, draw: random.Random) -> None:
     """Of one program or of all, by minutes or hours to either side; every other time workers are killed meanwhile."""
     roles = draw.choice([list(setup.clocks), [draw.choice(list(setup.clocks))]])

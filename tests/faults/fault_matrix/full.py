@@ -79,7 +79,7 @@ class Full(Setup):
             Service(
                 "database",
                 [*command, "-p", str(made.port), "-h", listening, "-k", ""],
-                PLAIN | self.clock_of("database"),
+                PLAIN | self.machine_of("database"),
                 Path("/"),
                 self.log("database"),
                 identity_of(account),
@@ -127,13 +127,13 @@ class Full(Setup):
 
     def _web(self, code: Path) -> Service:
         port = str(free_port())
-        role = {"PORT": port, "RAGD_PROCESS": "web", "PYTHONPATH": str(code)} | self.clock_of("web")
+        role = {"PORT": port, "RAGD_PROCESS": "web", "PYTHONPATH": str(code)} | self.machine_of("web")
         command = [sys.executable, *WEB]
         return self.watcher.add(Service("web", command, self.variables() | role, code, self.log("web")))
 
     def _worker(self, code: Path, host: Host | None) -> Service:
         name = host.name if host else "worker"
-        role = {"RAGD_PROCESS": "worker", "PYTHONPATH": str(code)} | self.clock_of("worker")
+        role = {"RAGD_PROCESS": "worker", "PYTHONPATH": str(code)} | self.machine_of("worker")
         command, prefix = [sys.executable, *WORKER], host.prefix if host else ()
         environment = self.variables(host) | role
         return self.watcher.add(Service(name, command, environment, code, self.log(name), prefix=prefix))

@@ -1,4 +1,4 @@
-"""The load: one client that uploads, replaces and deletes documents, one that searches and one that asks.
+"""The load: one client that uploads, replaces and deletes documents, some that search and one that asks.
 
 What was acknowledged is kept, so that it can be compared with what is stored.
 """
@@ -32,7 +32,7 @@ class Load:
     upload was. run_ids: of answers. answered_at: kind -> when the last good answer came. statuses: (kind, status).
     """
 
-    def __init__(self, setup: Setup, seed: int) -> None:
+    def __init__(self, setup: Setup, seed: int, searchers: int = 1) -> None:
         self.setup, self.draw = setup, random.Random(seed)
         self.expected: dict[str, str | None] = {}
         self.settled: list[str] = []  # documents that no job is under way for
@@ -45,11 +45,11 @@ class Load:
         self.unanswered = 0
         self._made = 0
         self._going, self._ended = threading.Event(), threading.Event()
-        works = {"upload": self._change, "search": self._search, "ask": self._ask}
-        self._idle = {kind: threading.Event() for kind in works}
+        works = [("upload", self._change), *[("search", self._search)] * searchers, ("ask", self._ask)]
+        self._idle = [threading.Event() for _ in works]
         self._threads = [
-            threading.Thread(target=self._run, args=(kind, work), daemon=True, name=kind)
-            for kind, work in works.items()
+            threading.Thread(target=self._run, args=(*each, idle), daemon=True, name=each[0])
+            for each, idle in zip(works, self._idle, strict=True)
         ]
 
     def start(self) -> None:
@@ -63,7 +63,7 @@ class Load:
     def pause(self) -> bool:
         """Whether every request that was under way has ended within PATIENCE_S."""
         self._going.clear()
-        return all(idle.wait(PATIENCE_S) for idle in self._idle.values())
+        return all(idle.wait(PATIENCE_S) for idle in self._idle)
 
     def stop(self) -> None:
         """Whatever is under way is left."""
@@ -74,14 +74,14 @@ class Load:
         """All jobs have ended: the documents may be deleted from now on."""
         self.settled = [doc_id for doc_id, text in self.expected.items() if text is not None]
 
-    def _run(self, kind: str, work: Callable[[requests.Session], None]) -> None:
+    def _run(self, kind: str, work: Callable[[requests.Session], None], idle: threading.Event) -> None:
         session = requests.Session()
         session.headers["Authorization"] = f"Bearer {self.setup.key}"
         while not self._ended.is_set():
             if not self._going.is_set():
-                self._idle[kind].set()
+                idle.set()
                 self._going.wait()
-                self._idle[kind].clear()
+                idle.clear()
                 continue
             try:
                 work(session)

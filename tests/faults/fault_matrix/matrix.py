@@ -50,7 +50,9 @@ class Result:
         self.words += verdict.all()
 
 
-def run(faults: Sequence[Fault], name: str, times: int, seed: int, **options: str) -> Iterator[Result]:
+def run(
+    faults: Sequence[Fault], name: str, times: int, seed: int, searchers: int = 1, **options: str
+) -> Iterator[Result]:
     """One result per fault. Faults with the same needs share a set-up, which a fault that left something wrong ends."""
     with ExitStack() as stack:
         setup, load = None, None
@@ -58,7 +60,7 @@ def run(faults: Sequence[Fault], name: str, times: int, seed: int, **options: st
             if setup is None or setup.needs != fault.needs:
                 stack.close()
                 setup = stack.enter_context(SETUPS[name](fault.needs, seed, **options))
-                load = Load(setup, seed)
+                load = Load(setup, seed, searchers)
                 stack.callback(load.stop)
                 load.start()
             assert load is not None

@@ -28,7 +28,7 @@ PATIENCE_S = 180.0
 DISK_MB = 600
 COLLECTION = "kept"
 POLICY = {"kind": "structure", "target_tokens": 40, "overlap_tokens": 5, "max_chars": 400}
-CLOCK = Path(__file__).with_name("clock.c")
+MACHINE = Path(__file__).with_name("machine.c")
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,15 @@ class Needs:
 
     other_host: bool = False  # a second worker on a host of its own
     small_disk: bool = False  # the database on a disk of DISK_MB
-    clock: bool = False  # programs whose clock can be set
+    machine: bool = False  # programs whose clock can be set and whose disk can be slowed
     citus: bool = False  # the database is a Citus cluster
 
 
 class Setup(ABC):
     """A running server with a collection, an API key and a model endpoint. As a context: started, and stopped again.
 
-    addresses: of its web servers. clocks: role -> the file that says how far its clock is off; disk: the small one.
+    addresses: of its web servers. clocks, disks: role -> the file that says by how many seconds its clock is off, and
+    how many milliseconds its disk takes longer; disk: the small one.
     code: the folder of the version that runs; both_for_s: how long a deploy lets two run beside each other.
     """
 
@@ -56,6 +57,7 @@ class Setup(ABC):
         self.stack = ExitStack()
         self.addresses: list[str] = []
         self.clocks: dict[str, Path] = {}
+        self.disks: dict[str, Path] = {}
         self.key = ""
         self.database_url = ""
         self.code, self.both_for_s = ROOT, 0.0
@@ -124,18 +126,20 @@ class Setup(ABC):
             "OPENAI_API_KEY": str(self.model.api_key),
         }
 
-    def clock_of(self, role: str) -> dict[str, str]:
-        """What lets a program of this role read its clock's error from a file."""
-        if not self.needs.clock:
+    def machine_of(self, role: str) -> dict[str, str]:
+        """What lets a program of this role read the error of its clock and the delay of its disk from files."""
+        if not self.needs.machine:
             return {}
-        file = self.folder / f"clock-{role}"
-        file.write_text("0\n")
-        self.clocks[role] = file
-        shim = self.folder / "clock.so"
+        variables = {}
+        for kind, files in (("clock", self.clocks), ("disk", self.disks)):
+            files[role] = self.folder / f"{kind}-{role}"
+            files[role].write_text("0\n")
+            variables[f"RAGD_{kind.upper()}_FILE"] = str(files[role])
+        shim = self.folder / "machine.so"
         if not shim.exists():
-            compile_it = ["cc", "-shared", "-fPIC", "-O2", "-o", str(shim), str(CLOCK), "-ldl"]
+            compile_it = ["cc", "-shared", "-fPIC", "-O2", "-o", str(shim), str(MACHINE), "-ldl"]
             subprocess.run(compile_it, check=True)
-        return {"LD_PRELOAD": str(shim), "RAGD_CLOCK_FILE": str(file)}
+        return {"LD_PRELOAD": str(shim)} | variables
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -189,7 +193,7 @@ class Embedded(Setup):
             self.stack.enter_context(small_disk(self.var, DISK_MB))
             self.disk = self.var
         port = free_port()
-        environment = self.variables() | {"PORT": str(port)} | self.clock_of("ragd")
+        environment = self.variables() | {"PORT": str(port)} | self.machine_of("ragd")
         command = [sys.executable, "-m", "ragd_site.run"]
         self.service = self.watcher.add(Service("ragd", command, environment, ROOT, self.log("ragd")))
         self.stack.callback(self._stop)
