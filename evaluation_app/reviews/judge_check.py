@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
@@ -25,6 +26,7 @@ from collections_app.advisory_locks import LockSpace, lock, named
 from collections_app.audit import services
 from collections_app.chunks.finding_scan import redacted_spans
 from collections_app.collections.services import get_collection
+from collections_app.endpoints.providers import CALLS_AT_ONCE, at_once
 from collections_app.errors import ServiceError
 from collections_app.jobs.operations import OperationProgress, handles, request_operation, requested_operations
 from collections_app.models import Collection, Operation
@@ -100,18 +102,26 @@ def check_answers(
     of the highest and the lowest figure, of the others the figure less the first one. What a call could not judge is
     counted as failed, and that answer left out of the comparison.
     """
-    total = len(sample) + len(references)
-    groups: dict[str, list[list[Judgement]]] = {"again": [], "order": [], "length": []}
-    for place, one in enumerate(sample):
-        tell(place, total)
+
+    def repeat(one: CheckedAnswer) -> tuple[list[Judgement], Judgement, Judgement]:
         repeats = [judge.judge(one.case()) for judge in judges]
-        groups["again"].append(repeats)
-        groups["order"].append([repeats[0], judges[0].judge(one.case(is_reversed=True))])
-        groups["length"].append([repeats[0], judges[0].judge(one.case(times=2))])
+        return repeats, judges[0].judge(one.case(is_reversed=True)), judges[0].judge(one.case(times=2))
+
+    total = len(sample) + len(references)
+    calls = 1 if connection.in_atomic_block else CALLS_AT_ONCE  # other connections see nothing that is not committed
+    groups: dict[str, list[list[Judgement]]] = {"again": [], "order": [], "length": []}
+    tell(0, total)
+    with closing(at_once(repeat, sample, calls)) as judged:
+        for place, (repeats, in_order, doubled) in enumerate(judged, 1):
+            tell(place, total)
+            groups["again"].append(repeats)
+            groups["order"].append([repeats[0], in_order])
+            groups["length"].append([repeats[0], doubled])
     verdicts: list[Judgement] = []
-    for place, one in enumerate(references, len(sample)):
-        tell(place, total)
-        verdicts.append(usual.judge(one.case()))
+    with closing(at_once(lambda one: usual.judge(one.case()), references, calls)) as of_labelled:
+        for place, verdict in enumerate(of_labelled, len(sample) + 1):
+            tell(place, total)
+            verdicts.append(verdict)
     values = [(each.scores[ADHERENCE].value, one.label) for each, one in zip(verdicts, references, strict=True)]
     pairs = [(value, label) for value, label in values if value is not None and label is not None]
     kappa = compare_yes_no(pairs).kappa

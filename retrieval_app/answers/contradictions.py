@@ -41,9 +41,9 @@ _OPPOSITES = [
     (re.compile(rf"\b(?:{one})\b", re.IGNORECASE), re.compile(rf"\b(?:{other})\b", re.IGNORECASE))
     for one, other in WORDS["opposites"]
 ]
-_INCLUDE, _EVEN, _CONDITION, _ALL, _PART, _OPEN, _WITHOUT = (
+_INCLUDE, _EVEN, _CONDITION, _ALL, _PART, _OPEN, _WITHOUT, _NEED, _ABSENT = (
     re.compile(WORDS[name], re.IGNORECASE)
-    for name in ("include", "even", "condition", "all", "part", "open", "without")
+    for name in ("include", "even", "condition", "all", "part", "open", "without", "need", "absent")
 )
 _SINGLE = re.compile(r"\b(?:an?|one|eine?[nmr]?|single|einzige\w?)\s(?P<what>[^\W\d_]+)", re.IGNORECASE)
 _JOINED = re.compile(
@@ -402,6 +402,8 @@ def _differs(clause: Clause, other: Clause, said: Reading, reply: Reading, query
     if clause.is_exception and other.is_exception:
         return False  # what they are excepted from is compared by itself
     if clause.is_exception != other.is_exception and _excepts_same(said, reply, query):
+        return False
+    if any(_NEED.search(one.text) and _ABSENT.search(two.text) for one, two in ((clause, other), (other, clause))):
         return False
     if clause.is_only != other.is_only:
         return _only_differs(ours, theirs, said, reply, query)

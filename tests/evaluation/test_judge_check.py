@@ -22,6 +22,7 @@ from evaluation_app.judges.panel import PanelJudge, disagree
 from evaluation_app.judges.protocol import MEASURES, Case, Judgement
 from evaluation_app.measures.scores import Annotation, Support, failed, scored, unscorable
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
+from evaluation_app.reviews import judge_check
 from evaluation_app.reviews.judge_check import (
     REPEATS,
     CheckedAnswer,
@@ -178,7 +179,7 @@ def test_each_fault_of_a_judge_is_measured(chat: OpenAIServer, bias: str) -> Non
     judges = [open_chat_judge("judge-1", None, seed=turn) for turn in range(REPEATS)]
     told: list[tuple[int, int]] = []
     report = check_answers(judges, judges[0], ANSWERS, ANSWERS, lambda done, total: told.append((done, total)))
-    assert told == [(place, 16) for place in range(16)]
+    assert told == [(place, 16) for place in range(17)]
     assert report["usage"]["calls"] == len(chat.requests) == 8 * (REPEATS + 2) + 8 and report["failed"] == 0
     same = {kind: (report[kind]["same"]["right"], report[kind]["same"]["of"]) for kind in ("again", "order", "length")}
     assert same == {
@@ -190,6 +191,17 @@ def test_each_fault_of_a_judge_is_measured(chat: OpenAIServer, bias: str) -> Non
     assert shifts == {"again": 0.0, "order": 0.0, "length": 0.0}
     assert report["labels"]["right"] == report["labels"]["of"] == 8 and report["labels"]["low"] < 1
     assert report["labels"]["kappa"] == pytest.approx(1.0)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_several_calls_at_once_give_the_same(chat: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    chat.chat_reply = judge_like("order", chat)
+    judges = [open_chat_judge("judge-1", None, seed=turn) for turn in range(REPEATS)]
+    reports = []
+    for calls in (1, 4):
+        monkeypatch.setattr(judge_check, "CALLS_AT_ONCE", calls)
+        reports.append(check_answers(judges, judges[0], ANSWERS, ANSWERS, lambda done, total: None))
+    assert reports[0] == reports[1] and reports[0]["order"]["same"]["right"] == 4
 
 
 @pytest.mark.django_db

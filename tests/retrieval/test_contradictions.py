@@ -33,6 +33,8 @@ AGREE = [
     ("Roughly 12 m².", "About 12 square metres."),
     ("Guests train for nothing.", "Guests may train free of charge."),
     ("Flour (500 g) and salt (10 g).", "10 g salt and 500 g flour."),
+    ("Text recognition is needed first.", "Where text recognition is not installed, the file fails."),
+    ("Ein Schlüssel ist nötig.", "Der Schlüssel ist noch nicht vorhanden."),
     ("Use citric acid.", "Use citric acid at 3 percent; never use vinegar, because it attacks the seals."),
 ]
 DIFFER = [
@@ -65,6 +67,7 @@ DIFFER = [
     ("opposite", "No earlier than the third day.", "No later than the third day.", None, None),
     ("opposite", "At least 14 days in advance.", "At most 14 days in advance.", None, None),
     ("opposite", "Haustiere sind erlaubt.", "Haustiere sind nicht erlaubt.", None, None),
+    ("opposite", "Text recognition is needed.", "Text recognition is not needed.", None, None),
     ("opposite", "Telnet is enabled by default.", "Telnet is disabled by default.", None, None),
     ("opposite", "The doors are unlocked at night.", "The doors are locked at night.", None, None),
 ]
