@@ -32,7 +32,7 @@ DOCUMENTS = 500
 ROUNDS = 30
 BLOCK = 15
 WARM_UP = 40
-SPAN_TABLES = ("spans", "span_writers")
+SPAN_TABLES = ("spans", "statuses")
 REFUSE = """
 CREATE FUNCTION refuse_spans() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no spans today'; END $$
 """
@@ -144,10 +144,10 @@ def measure_faults(server: Server, queries: Sequence[str]) -> None:
     with psycopg.connect(server.database_url, autocommit=True) as connection:
         before = settle(server)
         connection.execute(REFUSE)
-        for table in ("spans", "span_writers"):
+        for table in ("spans", "statuses"):
             connection.execute(f"CREATE TRIGGER refuse BEFORE INSERT ON {table} EXECUTE FUNCTION refuse_spans()")
         measure_fault(server, "writes to the span tables refused", queries)
-        for table in ("spans", "span_writers"):
+        for table in ("spans", "statuses"):
             connection.execute(f"DROP TRIGGER refuse ON {table}")
         refused = settle(server)
         print_lost(before, refused)

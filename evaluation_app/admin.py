@@ -20,7 +20,6 @@ from evaluation_app.models import (
     RunScore,
     Sampling,
     Span,
-    SpanWriter,
 )
 from evaluation_app.runs import lifecycle
 from evaluation_app.scoring.judge_selection import clear_stored
@@ -33,9 +32,6 @@ TABLE: dict[type[Model], Listing] = {
         search=("name__startswith", "=trace_id", "=span_id"),
         order=("-started_at", "-id"),
         page=span_href,
-    ),
-    SpanWriter: Listing(
-        columns=("name", "endpoint", "written", "lost", "last_error", "updated_at"), search=("name",), deletable=True
     ),
     GoldenSet: Listing(
         columns=("name", "collection_name", "version", "updated_at"),

@@ -34,7 +34,6 @@ from celery.signals import (
 from django.apps import apps
 from django.conf import settings
 from django.db import close_old_connections, connection, connections
-from django.utils import timezone
 
 from ragd_site.celery import app
 
@@ -44,7 +43,7 @@ from collections_app.endpoints.server_settings import stored
 from collections_app.jobs.leases import LeasedWork, forgive_host, release_dead
 from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import resend_taken
-from collections_app.models import IngestJob, Operation, WorkerHeartbeat
+from collections_app.models import IngestJob, Operation, Status
 from evaluation_app.failures.bisection import forget_bisections
 from evaluation_app.runs import lifecycle
 from evaluation_app.runs.lifecycle import send_waiting
@@ -239,8 +238,8 @@ def roll_up_spans(*, everything: bool = False) -> None:
 
 def is_alive() -> bool:
     """Whether a worker process of this host gave a sign of life within the last minute."""
-    since = timezone.now() - timedelta(seconds=ALIVE_WITHIN_S)
-    return WorkerHeartbeat.objects.filter(host=socket.gethostname(), beat_at__gte=since).exists()
+    workers = Status.objects.alive(timedelta(seconds=ALIVE_WITHIN_S))
+    return workers.filter(values__host=socket.gethostname()).exists()
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def test_tables_are_made_whole_and_after_those_of_the_packages(db: None) -> None
     executor = MigrationExecutor(connection)
     plan = [migration for migration, _ in executor.migration_plan(executor.loader.graph.leaf_nodes(), clean_start=True)]
     own = {"collections_app", "retrieval_app", "evaluation_app"}
-    before = {migration.app_label for migration in takewhile(lambda each: each.name != "0002_models", plan)}
+    before = {migration.app_label for migration in takewhile(lambda each: each.name != "0002_tables", plan)}
     assert before >= {"account", "auth", "mfa", "sign_on", "socialaccount", "usersessions"}
     later = (operations.AddField, operations.AddIndex, operations.AddConstraint)
     steps = [step for migration in plan if migration.app_label in own for step in migration.operations]

@@ -24,9 +24,10 @@ INITIAL = {"collections_app": 3, "evaluation_app": 2, "ragd_site": 1, "retrieval
 LARGE = frozenset(
     {
         "audit_events", "audit_links", "chat_messages", "chunk_findings", "chunk_postings", "chunk_segments",
-        "chunk_terms", "chunks", "document_access", "document_revisions", "documents", "embedded_batches",
+        "chunk_terms", "chunks", "document_access", "document_revisions", "documents",
         "evaluation_items", "index_version_documents", "ingest_jobs", "kept_judgements", "retrieval_app_queryrun",
         "retrieval_app_retrievedchunk", "run_scores", "span_rollups", "spans",
+        "work_parts",
     }
 )  # fmt: skip
 RULES = {

@@ -93,7 +93,9 @@ class PersonalSetting(models.Model):
     """A value under a key of one person, whom alone row-level security shows it to.
 
     Keys: "views:LIST", the saved views of a list as [{"name", "query"}];
-    "baseline-run", the id of the query run that others are compared with.
+    "baseline-run", the id of the query run that others are compared with;
+    "sign-on", what single sign-on gave and so takes back: {"groups": ids of groups, without memberships given by hand,
+    "superuser": whether the membership of RAGD_OIDC_ADMIN_GROUP made this person an administrator}.
     """
 
     id = models.BigAutoField(primary_key=True)

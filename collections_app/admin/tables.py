@@ -52,7 +52,6 @@ from collections_app.models import (
     Document,
     DocumentRevision,
     FetchedSource,
-    FetchHost,
     IdempotencyRecord,
     IndexVersion,
     IndexVersionDocument,
@@ -63,10 +62,9 @@ from collections_app.models import (
     NearDuplicate,
     Operation,
     Provider,
-    Report,
     RoleGrant,
+    Status,
     Upload,
-    WorkerHeartbeat,
 )
 from collections_app.uploads.services import UploadOutcome, submit_uploads
 from ragd.store.placement import count_nodes
@@ -140,7 +138,6 @@ TABLE: dict[type[Model], Listing] = {
         search=("address", "document__doc_id"),
         order=("-checked_at", "-pk"),
     ),
-    FetchHost: Listing(columns=("host", "next_at", "asked_at"), search=("host",), order=("-asked_at", "host")),
     Upload: Listing(
         columns=("name", "doc_id", "collection", "media_type", "size_bytes", "created_at"),
         filters=("collection", "media_type"),
@@ -256,11 +253,9 @@ TABLE: dict[type[Model], Listing] = {
         page=lambda row: reverse("collections:models", query={"view": "edit", "pk": row.pk}),
     ),
     Provider: Listing(columns=("name", "failures", "open_until", "error", "failed_at"), search=("name", "error")),
-    Report: Listing(columns=("name", "made_at")),
-    WorkerHeartbeat: Listing(
-        columns=("name", "host", "pid", "job", "jobs_done", "memory_mb", "started_at", "beat_at"),
-        filters=("host",),
-        search=("name",),
+    Status: Listing(
+        columns=("name", "kind", "values", "made_at"), filters=("kind",), search=("name",), order=("-made_at", "name"),
+        deletable=True,
     ),
     IdempotencyRecord: Listing(
         columns=("key", "owner", "status", "created_at"),

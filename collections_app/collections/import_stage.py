@@ -27,7 +27,7 @@ from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError
 from collections_app.index.services import check_embedder, resolve_target, start_index_version
 from collections_app.jobs.operations import OnProgress, OperationProgress, handles, request_operation, running
-from collections_app.models import Collection, IndexVersion, Operation, OperationFile
+from collections_app.models import Collection, IndexVersion, Operation, WorkPart
 from ragd.errors import InvalidInput, RagdError, UnknownCollection
 from ragd.identity import check_collection_name, clean_collection_title, clean_starters
 from ragd.store.placement import choose_placement
@@ -115,7 +115,7 @@ def request_import(
     with transaction.atomic():
         operation = request_operation(Operation.Kind.IMPORT, chosen, arguments, actor=actor)
         for position, content in enumerate(file.chunks(PART_BYTES)):
-            OperationFile.objects.create(operation=operation, position=position, content=content)
+            WorkPart.objects.create(kind=WorkPart.Kind.FILE, key=str(operation.pk), position=position, content=content)
     return operation
 
 
@@ -129,7 +129,8 @@ def run_import(progress: OperationProgress) -> None:
         _finish(progress, **arguments)
         return
     with tempfile.TemporaryFile() as source:
-        for part in operation.files.order_by("position").iterator(chunk_size=1):
+        parts = WorkPart.objects.filter(kind=WorkPart.Kind.FILE, key=str(operation.pk)).order_by("position")
+        for part in parts.iterator(chunk_size=1):
             source.write(part.content)
         with Archive(source) as archive:
             check_import_name(archive.manifest, operation.subject, replace=arguments["replace"])

@@ -23,7 +23,7 @@ from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.leases import worker_name
 from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.queue import send_jobs
-from collections_app.models import IngestBatch, IngestJob, WorkerHeartbeat
+from collections_app.models import IngestBatch, IngestJob, Status
 
 LINE_EVERY_S = 5.0
 FORMAT = "{desc} {percentage:3.0f}% |{bar}| {n_fmt}/{total_fmt} {unit} [{rate_fmt}, {remaining} left{postfix}]"
@@ -189,7 +189,7 @@ def _run_next(batches: Sequence[IngestBatch]) -> bool:
 
 def has_worker() -> bool:
     """Whether any worker has shown itself within the last minute."""
-    return WorkerHeartbeat.objects.filter(beat_at__gte=timezone.now() - ALIVE_WITHIN).exists()
+    return Status.objects.alive(ALIVE_WITHIN).exists()
 
 
 def summarize(progresses: Sequence[BatchProgress]) -> dict[str, Any]:

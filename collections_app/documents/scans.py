@@ -15,12 +15,11 @@ from django.db.models import Exists, OuterRef
 
 from collections_app.documents.files import open_content, parse_limits, parse_upload
 from collections_app.jobs.leases import interruptible
-from collections_app.models import IngestJob, RecognizedPageCheckpoint, Upload
+from collections_app.models import IngestJob, Upload, WorkPart
 from ragd.readers import ParsedDocument, ParseError, is_image, is_readable
-from ragd.readers.layout import pack_words
 from ragd.readers.process.process import FailedPage, recognize
 from ragd.readers.scans.engines import Engine, find_engine
-from ragd.readers.scans.words import pack_recognized, unpack_page
+from ragd.readers.scans.words import pack_recognized, unpack_recognized
 from ragd.readers.types import RecognizedPage
 
 INSTALL = 'make run EXTRAS="ocr"'
@@ -140,33 +139,30 @@ def _recognize(
     return dict(sorted(found.items())), failed
 
 
+def _key(upload: Upload, engine: Engine) -> str:
+    return f"{upload.collection_id} {upload.sha256} {engine.identity}"
+
+
 def _kept(upload: Upload, engine: Engine) -> list[RecognizedPage]:
-    rows = RecognizedPageCheckpoint.objects.filter(
-        collection_id=upload.collection_id, sha256=upload.sha256, engine=engine.identity
-    )
-    return [
-        unpack_page({"page": row.page, "width": row.width, "height": row.height}, row.text.encode(), bytes(row.words))
-        for row in rows.order_by("page")
-    ]
+    rows = WorkPart.objects.filter(kind=WorkPart.Kind.PAGE, key=_key(upload, engine)).order_by("position")
+    return [page for row in rows for page in unpack_recognized(bytes(row.content)).values()]
 
 
 def _keep(upload: Upload, engine: Engine, page: RecognizedPage, progress: Watcher) -> None:
-    row = RecognizedPageCheckpoint(
+    row = WorkPart(
+        kind=WorkPart.Kind.PAGE,
         collection_id=upload.collection_id,
-        sha256=upload.sha256,
-        engine=engine.identity,
-        page=page.page,
-        width=page.width,
-        height=page.height,
-        text=page.text,
-        words=pack_words(page.words, page.width, page.height).data,
+        key=_key(upload, engine),
+        position=page.page,
+        digest=upload.sha256,
+        content=pack_recognized({page.page: page}),
     )
     with transaction.atomic():
         progress.hold(forgive=True)
-        RecognizedPageCheckpoint.objects.bulk_create([row], ignore_conflicts=True)
+        WorkPart.objects.bulk_create([row], ignore_conflicts=True)
 
 
 def drop_unused_recognition() -> int:
     """Remove what was recognized of files that are gone; returns how many pages."""
-    files = Upload.objects.filter(collection_id=OuterRef("collection_id"), sha256=OuterRef("sha256"))
-    return RecognizedPageCheckpoint.objects.filter(~Exists(files))._raw_delete("default")
+    files = Upload.objects.filter(collection_id=OuterRef("collection_id"), sha256=OuterRef("digest"))
+    return WorkPart.objects.filter(~Exists(files), kind=WorkPart.Kind.PAGE)._raw_delete("default")

@@ -19,7 +19,7 @@ from django.utils import timezone
 
 from collections_app.endpoints.endpoints import ModelEndpoint
 from collections_app.endpoints.model_presets import EMBEDDINGS, KEY, RERANK
-from collections_app.models import Report
+from collections_app.models import Status
 from ragd.errors import RerankerError
 from ragd.models import openai_client
 from ragd.models.rerank_endpoint import EndpointReranker
@@ -101,9 +101,7 @@ def run_test(endpoint: ModelEndpoint, *, timeout_s: float = TIMEOUT_S) -> TestRe
         result = _failed(endpoint, "malformed", f"The request cannot be written ({type(error).__name__}).", started)
     else:
         result = _judge(endpoint, answer, started)
-    Report.objects.update_or_create(
-        name=_report_name(endpoint), defaults={"values": result.as_dict(), "made_at": timezone.now()}
-    )
+    Status.objects.keep(Status.Kind.RESULT, _status_name(endpoint), result.as_dict())
     return result
 
 
@@ -133,8 +131,8 @@ def list_models(endpoint: ModelEndpoint, *, timeout_s: float = TIMEOUT_S) -> tup
 
 def last_tests(endpoints: list[ModelEndpoint]) -> list[TestResult | None]:
     """What the last test of each model at its address found, in one query."""
-    names = [_report_name(endpoint) for endpoint in endpoints]
-    rows = dict(Report.objects.filter(name__in=names).values_list("name", "values"))
+    names = [_status_name(endpoint) for endpoint in endpoints]
+    rows = dict(Status.objects.results().filter(name__in=names).values_list("name", "values"))
     return [TestResult(**rows[name]) if name in rows else None for name in names]
 
 
@@ -254,7 +252,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         cause = cause.__cause__ or cause.__context__
 
 
-def _report_name(endpoint: ModelEndpoint) -> str:
+def _status_name(endpoint: ModelEndpoint) -> str:
     about = json.dumps([endpoint.purpose, endpoint.address, endpoint.model])
     return f"model test {hashlib.sha256(about.encode()).hexdigest()[:32]}"
 

@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import psycopg
 from django.db import connection, transaction
-from django.db.models import Exists, OuterRef, Q
+from django.db.models import Q
 
 from collections_app.endpoints.providers import TextRefusedError
 from collections_app.jobs.models import ACTIVE_STATES
-from collections_app.models import EmbeddedBatch, IngestJob
+from collections_app.models import IngestJob, WorkPart
 from ragd.errors import DimensionMismatch
 from ragd.store.store import execute, fetch_all
 from ragd.types import Chunk, Embedder
@@ -52,15 +52,15 @@ WHERE c.collection_id = %(collection_id)s
 """  # noqa: S608  (constants of this module)
 
 KEEP = """
-INSERT INTO embedded_batches (collection_id, job, first, size, digest, vectors, made_at)
-VALUES (%(collection_id)s, %(job)s, %(first)s, %(size)s, %(digest)s, %(vectors)b, now())
-ON CONFLICT (job, first) DO UPDATE
-SET collection_id = excluded.collection_id, size = excluded.size, digest = excluded.digest, vectors = excluded.vectors,
+INSERT INTO work_parts (kind, collection_id, key, position, size, digest, content, made_at)
+VALUES ('vectors', %(collection_id)s, %(job)s, %(first)s, %(size)s, %(digest)s, %(vectors)b, now())
+ON CONFLICT (kind, key, position) DO UPDATE
+SET collection_id = excluded.collection_id, size = excluded.size, digest = excluded.digest, content = excluded.content,
     made_at = excluded.made_at
 """
 
-READ = "SELECT size, vectors FROM embedded_batches WHERE job = %(job)s AND first = %(first)s"
-DROP = "DELETE FROM embedded_batches WHERE job = %(job)s"
+READ = "SELECT size, content FROM work_parts WHERE kind = 'vectors' AND key = %(job)s AND position = %(first)s"
+DROP = "DELETE FROM work_parts WHERE kind = 'vectors' AND key = %(job)s"
 
 
 class Chunks(Protocol):
@@ -304,11 +304,12 @@ class JobCheckpoints:
     """Kept with a job: another attempt finds them, also after this process or the database was killed."""
 
     def __init__(self, job: IngestJob, run: RunningJob) -> None:
-        self._collection_id, self._job, self._run = job.collection_id, job.pk, run
+        self._collection_id, self._job, self._run = job.collection_id, str(job.pk), run
         self.is_resumed = job.attempts > 1
 
     def find(self) -> dict[int, str]:
-        return dict(EmbeddedBatch.objects.filter(job=self._job).values_list("first", "digest"))
+        parts = WorkPart.objects.filter(kind=WorkPart.Kind.VECTORS, key=self._job)
+        return dict(parts.values_list("position", "digest"))
 
     def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
         """One transaction, which with `forgive` also says that the job got on."""
@@ -371,8 +372,10 @@ def drop_orphaned_checkpoints(now: datetime) -> int:
     """
     under_way = Q(state__in=ACTIVE_STATES)
     failed = Q(state=IngestJob.State.FAILED, finished_at__gt=now - FAILED_KEPT)
-    needed = IngestJob.objects.filter(under_way | failed, pk=OuterRef("job"))
-    return EmbeddedBatch.objects.filter(~Exists(needed))._raw_delete("default")
+    parts = WorkPart.objects.filter(kind=WorkPart.Kind.VECTORS)
+    keys = set(parts.values_list("key", flat=True).distinct())
+    needed = IngestJob.objects.filter(under_way | failed, pk__in=keys).values_list("pk", flat=True)
+    return parts.filter(key__in=keys - set(map(str, needed)))._raw_delete("default")
 
 
 @contextmanager

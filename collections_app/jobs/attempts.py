@@ -65,7 +65,7 @@ UPDATE ingest_jobs SET cost = jsonb_build_object(
 WHERE id = %(job_id)s
 """
 
-running: dict[str, Any] = {"job": None, "jobs_done": 0}  # of this process, for its row in worker_heartbeats
+running: dict[str, Any] = {"job": None, "jobs_done": 0}  # of this process, for its status
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from django.utils import timezone
 
 from collections_app.jobs.models import IngestJobQuerySet
 from collections_app.jobs.recovery import lasting_errors
-from collections_app.models import Collection, IngestBatch, IngestJob, WorkerHeartbeat
+from collections_app.models import Collection, IngestBatch, IngestJob, Status
 
-Status = Literal["waiting", "running", "interrupted", "completed", "completed_with_errors", "cancelled", "empty"]
+BatchStatus = Literal["waiting", "running", "interrupted", "completed", "completed_with_errors", "cancelled", "empty"]
 
 RATE_WINDOW = timedelta(minutes=1)
 ALIVE_WITHIN = timedelta(minutes=1)
@@ -52,7 +52,7 @@ class BatchProgress:
     """
 
     batch: IngestBatch
-    status: Status
+    status: BatchStatus
     documents: int
     done: int
     queued: int
@@ -122,7 +122,7 @@ def batch_progress(batches: Sequence[IngestBatch]) -> list[BatchProgress]:
         names = [column.name for column in cursor.description or ()]
         rows = {row[0]: dict(zip(names, row, strict=True)) for row in cursor.fetchall()}
     waits = any(row["queued"] or row["running"] for row in rows.values())
-    has_worker = not waits or WorkerHeartbeat.objects.filter(beat_at__gte=now - ALIVE_WITHIN).exists()
+    has_worker = not waits or Status.objects.alive(ALIVE_WITHIN).exists()
     return [_progress(batch, rows.get(batch.pk), now, has_worker=has_worker) for batch in batches]
 
 
@@ -175,7 +175,7 @@ def _rates(
     return (row["done_lately"] / seconds or None), (row["chunks_lately"] / seconds or None)
 
 
-def _status(batch: IngestBatch, row: dict[str, Any] | None, active: int, *, has_worker: bool) -> Status:
+def _status(batch: IngestBatch, row: dict[str, Any] | None, active: int, *, has_worker: bool) -> BatchStatus:
     if row is None:
         if batch.open:
             return "waiting"

@@ -32,7 +32,7 @@ from collections_app.models import (
     IndexVersion,
     IngestBatch,
     IngestJob,
-    Report,
+    Status,
     Upload,
 )
 from collections_app.sources.sync import start_syncs
@@ -98,7 +98,7 @@ def maintain() -> dict[str, int]:
             "counts": forget_counts(now),
             "sessions": forget_sessions(now),
         }
-    Report.objects.update_or_create(name=MAINTENANCE_REPORT, defaults={"values": done, "made_at": now})
+    Status.objects.keep(Status.Kind.RESULT, MAINTENANCE_REPORT, done)
     if any(done.values()):
         log.info("maintenance: %s", ", ".join(f"{name} {count}" for name, count in done.items() if count))
     return done

@@ -363,56 +363,37 @@ class IngestJob(LeasedWork):
         return 100 * self.chunks_done // self.chunks_total if self.chunks_total else 0
 
 
-class RecognizedPageCheckpoint(models.Model):
-    """A page that text recognition has read, kept as long as its file: no page is read twice by the same engine.
+class WorkPart(models.Model):
+    """Bytes that work in the background keeps, in the order of `position`, until it no longer needs them.
 
-    sha256: of the file. engine: its name and version (`scans.engines.Engine.identity`). words: packed as those of
-    `StoredPage`, with offsets of `text`.
+    kind, with what `key` names: FILE, a part of the file that an operation works on (its id). VECTORS, those of `size`
+    consecutive chunks of a large document from the chunk_index `position` on, while its job (its id) is under way:
+    float32, little endian; digest: SHA-256 (hex) of the model and of every text that was embedded. PAGE, a page that
+    text recognition has read (`scans.pack_recognized`), kept as long as its file, whose SHA-256 is the digest: no page
+    is read twice by the same engine. There is no reference to the work, so that deleting many jobs reads none of this;
+    maintenance takes what is left.
     """
+
+    class Kind(models.TextChoices):
+        FILE = "file"
+        VECTORS = "vectors"
+        PAGE = "page"
 
     id = models.BigAutoField(primary_key=True)
     collection = models.ForeignKey(
-        Collection, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, related_name="+"
+        Collection, on_delete=models.DO_NOTHING, db_constraint=False, db_index=False, null=True, related_name="+"
     )
-    sha256 = models.CharField(max_length=64)
-    engine = models.TextField()
-    page = models.IntegerField()
-    width = models.FloatField()
-    height = models.FloatField()
-    text = models.TextField()
-    words = models.BinaryField()
+    kind = models.CharField(max_length=8, choices=Kind.choices)
+    key = models.TextField(db_collation="C")
+    position = models.IntegerField()
+    size = models.IntegerField(default=1, db_default=1)
+    digest = models.CharField(max_length=64, default="", db_default="")
+    content = models.BinaryField()
     made_at = models.DateTimeField(default=timezone.now, editable=False)
 
     class Meta:
-        db_table = "recognized_pages"
-        constraints = [
-            models.UniqueConstraint(fields=["collection", "sha256", "engine", "page"], name="recognized_pages_key")
-        ]
+        db_table = "work_parts"
+        constraints = [models.UniqueConstraint(fields=["kind", "key", "position"], name="work_parts_key")]
 
     def __str__(self) -> str:
-        return f"page {self.page} of {self.sha256[:12]}"
-
-
-class EmbeddedBatch(models.Model):
-    """The vectors of consecutive chunks of a large document, kept while its job is under way.
-
-    first: the chunk_index of the first of them. digest: SHA-256 (hex) of the model and of every text that was embedded;
-    a batch whose digest differs is of no use. vectors: float32, little endian, size times the collection's dimensions.
-    There is no reference to the job, so that deleting many jobs reads none of this; maintenance takes what is left.
-    """
-
-    id = models.BigAutoField(primary_key=True)
-    collection = models.ForeignKey(Collection, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+")
-    job: models.UUIDField[uuid.UUID, uuid.UUID] = models.UUIDField()
-    first = models.IntegerField()
-    size = models.IntegerField()
-    digest = models.CharField(max_length=64)
-    vectors = models.BinaryField()
-    made_at = models.DateTimeField(default=timezone.now, editable=False)
-
-    class Meta:
-        db_table = "embedded_batches"
-        constraints = [models.UniqueConstraint(fields=["job", "first"], name="embedded_batches_key")]
-
-    def __str__(self) -> str:
-        return f"{self.size} chunks from {self.first} of job {self.job}"
+        return f"{self.get_kind_display()} {self.position} of {self.key[:12]}"

@@ -22,21 +22,59 @@ from collections_app.jobs.leases import RESEND_AFTER, LeasedWork
 SILENT_AFTER = timedelta(minutes=2)
 
 
-class WorkerHeartbeat(models.Model):
-    """A worker process that was alive at `beat_at`. Health is read here, never asked over the broker."""
+class StatusQuerySet(QuerySet["Status"]):
+    def workers(self) -> StatusQuerySet:
+        return self.filter(kind=Status.Kind.WORKER)
 
-    name = models.CharField(max_length=200, primary_key=True)
-    host = models.TextField(default="")
-    pid = models.IntegerField(default=0)
-    job = models.UUIDField(null=True, blank=True)
-    jobs_done = models.IntegerField(default=0)
-    memory_mb = models.IntegerField(default=0)
-    started_at = models.DateTimeField(default=timezone.now)
-    beat_at = models.DateTimeField(default=timezone.now)
+    def alive(self, within: timedelta) -> StatusQuerySet:
+        """Workers that gave a sign of life within that time."""
+        return self.workers().filter(made_at__gte=timezone.now() - within)
+
+    def span_writers(self) -> StatusQuerySet:
+        return self.filter(kind=Status.Kind.SPAN_WRITER)
+
+    def results(self) -> StatusQuerySet:
+        return self.filter(kind=Status.Kind.RESULT)
+
+    def keep(self, kind: Status.Kind, name: str, values: dict[str, Any]) -> Status:
+        """State what is known now, in place of what was known before."""
+        defaults = {"values": values, "made_at": timezone.now()}
+        return self.update_or_create(kind=kind, name=name, defaults=defaults)[0]
+
+    def forget(self, kind: Status.Kind, before: datetime) -> int:
+        """Remove what was last stated before that moment; returns how many."""
+        return self.filter(kind=kind, made_at__lt=before).delete()[0]
+
+
+class Status(models.Model):
+    """What all processes know of something that changes: one row per kind and name, as it was at `made_at`.
+
+    values of a worker process, which was alive then: host, pid, job (an id or null), jobs_done, memory_mb, started_at.
+    Of a process that writes spans, counts that only grow while it lives: endpoint (of a collector, "" for the span
+    store), written, lost, last_error, last_error_at. Of a host that addresses are fetched from: next_at, before which
+    no worker asks it for anything, and robots, per origin ("https://example.org") {"rules": the text of robots.txt,
+    "until": when it is asked for again}. Of the last result of what is done repeatedly, such as maintenance or a
+    backup: as the service states that does it. Moments in values are ISO 8601.
+    """
+
+    class Kind(models.TextChoices):
+        WORKER = "worker", gettext_lazy("Worker")
+        SPAN_WRITER = "span_writer", gettext_lazy("Span writer")
+        HOST = "host", gettext_lazy("Host")
+        RESULT = "result", gettext_lazy("Result")
+
+    id = models.BigAutoField(primary_key=True)
+    kind = models.CharField(max_length=16, choices=Kind.choices)
+    name = models.TextField(db_collation="C")
+    values: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)
+    made_at = models.DateTimeField(default=timezone.now)
+
+    objects = StatusQuerySet.as_manager()
 
     class Meta:
-        db_table = "worker_heartbeats"
-        ordering = ["name"]
+        db_table = "statuses"
+        ordering = ["kind", "name"]
+        constraints = [models.UniqueConstraint(fields=["kind", "name"], name="statuses_key")]
 
     def __str__(self) -> str:
         return self.name
@@ -217,22 +255,6 @@ class Operation(LeasedWork):
         return (self.finished_at - self.created_at).total_seconds() if self.finished_at else None
 
 
-class OperationFile(models.Model):
-    """A part of the file that an operation works on, in the order of `position`, stored until the operation ends."""
-
-    id = models.BigAutoField(primary_key=True)
-    operation = models.ForeignKey(Operation, on_delete=models.CASCADE, related_name="files")
-    position = models.IntegerField()
-    content = models.BinaryField()
-
-    class Meta:
-        db_table = "operation_files"
-        constraints = [models.UniqueConstraint(fields=["operation", "position"], name="operation_files_position")]
-
-    def __str__(self) -> str:
-        return f"part {self.position}"
-
-
 class Provider(models.Model):
     """A model endpoint as all workers together know it: how it fares, and what it may still be asked.
 
@@ -254,21 +276,6 @@ class Provider(models.Model):
 
     class Meta:
         db_table = "providers"
-        ordering = ["name"]
-
-    def __str__(self) -> str:
-        return self.name
-
-
-class Report(models.Model):
-    """The last result of something that is done again and again, such as maintenance; one row per name."""
-
-    name = models.CharField(max_length=64, primary_key=True)
-    values: models.JSONField[Any, Any] = models.JSONField(default=dict, blank=True)
-    made_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        db_table = "reports"
         ordering = ["name"]
 
     def __str__(self) -> str:

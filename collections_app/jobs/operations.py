@@ -18,7 +18,7 @@ from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError, describe
 from collections_app.jobs import leases
 from collections_app.jobs.operation_models import SILENT_AFTER
-from collections_app.models import ApiKey, Collection, Operation, OperationFile
+from collections_app.models import ApiKey, Collection, Operation, WorkPart
 from ragd.errors import RagdError
 
 log = logging.getLogger(__name__)
@@ -232,7 +232,10 @@ def _collection_id(operation: Operation) -> int | None:
 
 def requeue_operations(now: datetime) -> int:
     """Send again what lost its worker or its message, and drop the files of what has ended; returns how many sent."""
-    OperationFile.objects.filter(operation__finished_at__isnull=False).delete()
+    files = WorkPart.objects.filter(kind=WorkPart.Kind.FILE)
+    keys = set(files.values_list("key", flat=True).distinct())
+    needed = Operation.objects.filter(pk__in=keys, finished_at=None).values_list("pk", flat=True)
+    files.filter(key__in=keys - set(map(str, needed))).delete()
     return leases.requeue(
         requested_operations(), RUN_OPERATION, leases.job_retry_policy(), _give_up, now, ahead=PAUSE_MAX, stage=WAITING
     )

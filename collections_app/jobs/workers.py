@@ -20,7 +20,7 @@ from django.utils.dateparse import parse_datetime
 
 from collections_app.jobs.attempts import running
 from collections_app.jobs.leases import worker_name
-from collections_app.models import Report, WorkerHeartbeat
+from collections_app.models import Status
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ _ending = threading.Event()
 
 
 def start_pulse() -> None:
-    """Begin to write this process's row in worker_heartbeats, every ten seconds until it ends."""
+    """Begin to write the status of this process, every ten seconds until it ends."""
     _ending.clear()
     threading.Thread(target=_pulse, daemon=True, name="ragd-pulse").start()
 
@@ -40,7 +40,7 @@ def start_pulse() -> None:
 def end_pulse() -> None:
     """This process ends as it should: take its row away."""
     _ending.set()
-    WorkerHeartbeat.objects.filter(name=worker_name()).delete()
+    Status.objects.workers().filter(name=worker_name()).delete()
 
 
 def _pulse() -> None:
@@ -56,18 +56,12 @@ def _pulse() -> None:
 
 
 def beat(started_at: datetime) -> None:
-    """Write the row of this process."""
-    WorkerHeartbeat.objects.update_or_create(
-        name=worker_name(),
-        defaults={
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            **running,
-            "memory_mb": memory_mb(),
-            "started_at": started_at,
-            "beat_at": timezone.now(),
-        },
-    )
+    """Write the status of this process."""
+    values = {
+        "host": socket.gethostname(), "pid": os.getpid(), **running, "memory_mb": memory_mb(),
+        "started_at": started_at.isoformat(),
+    }  # fmt: skip
+    Status.objects.keep(Status.Kind.WORKER, worker_name(), values)
 
 
 def memory_mb() -> int:
@@ -80,9 +74,8 @@ def memory_mb() -> int:
 
 
 def forget_workers(now: datetime) -> int:
-    """Remove the rows of processes that ended more than an hour ago."""
-    gone, _ = WorkerHeartbeat.objects.filter(beat_at__lt=now - FORGET_AFTER).delete()
-    return gone
+    """Forget processes that ended more than an hour ago; returns how many."""
+    return Status.objects.forget(Status.Kind.WORKER, now - FORGET_AFTER)
 
 
 BACKUP, ARCHIVE, DRILL = "backup", "backup_archive", "backup_drill"
@@ -96,9 +89,9 @@ class BackupState:
     drill_passed_at: of the last drill that found the backup equal, which an earlier one than `drill` may have been.
     """
 
-    backup: Report | None
-    archive: Report | None
-    drill: Report | None
+    backup: Status | None
+    archive: Status | None
+    drill: Status | None
     archive_until: datetime | None
     drill_passed_at: datetime | None
 
@@ -120,7 +113,7 @@ class BackupState:
 
 def backup_state() -> BackupState:
     """One query."""
-    found = Report.objects.in_bulk([BACKUP, ARCHIVE, DRILL])
+    found = {row.name: row for row in Status.objects.results().filter(name__in=(BACKUP, ARCHIVE, DRILL))}
     archive, drill = found.get(ARCHIVE), found.get(DRILL)
     return BackupState(
         found.get(BACKUP),
@@ -132,25 +125,21 @@ def backup_state() -> BackupState:
 
 
 def record_backup(values: dict[str, Any]) -> None:
-    _record(BACKUP, values)
+    Status.objects.keep(Status.Kind.RESULT, BACKUP, values)
 
 
 def record_archive(values: dict[str, Any]) -> None:
     """values: with "until", ISO 8601."""
-    _record(ARCHIVE, values)
+    Status.objects.keep(Status.Kind.RESULT, ARCHIVE, values)
 
 
 def forget_archive() -> None:
     """Nothing is archived any more."""
-    Report.objects.filter(name=ARCHIVE).delete()
+    Status.objects.results().filter(name=ARCHIVE).delete()
 
 
 def record_drill(values: dict[str, Any], *, passed: bool) -> None:
     """A failed one keeps in mind when one passed last."""
-    before = Report.objects.filter(name=DRILL).first()
+    before = Status.objects.results().filter(name=DRILL).first()
     passed_at = timezone.now().isoformat() if passed else before.values.get("passed_at", "") if before else ""
-    _record(DRILL, values | {"passed": passed, "passed_at": passed_at})
-
-
-def _record(name: str, values: dict[str, Any]) -> None:
-    Report.objects.update_or_create(name=name, defaults={"values": values, "made_at": timezone.now()})
+    Status.objects.keep(Status.Kind.RESULT, DRILL, values | {"passed": passed, "passed_at": passed_at})

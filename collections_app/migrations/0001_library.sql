@@ -22,11 +22,12 @@ CREATE TABLE IF NOT EXISTS collections (
     access_from     text NOT NULL DEFAULT '',          -- the metadata key that names who may read a document
     starters        text[] NOT NULL DEFAULT '{}',      -- questions to begin with
     open_role       text NOT NULL DEFAULT '',          -- what everybody who is logged in is in it; '': private
-    deleted_at      timestamptz,                       -- fenced: being deleted, invisible
+    deleted_at      timestamptz,                       -- fenced: in the trash or being deleted, invisible
     created_at      timestamptz NOT NULL DEFAULT now(),
-    updated_at      timestamptz NOT NULL DEFAULT now()
+    updated_at      timestamptz NOT NULL DEFAULT now(),
+    trash           jsonb                              -- what restoring it needs; NULL: it is not in the trash
 );
--- a name is free again as soon as its collection is being deleted
+-- a name is free again as soon as its collection is in the trash or being deleted
 CREATE UNIQUE INDEX IF NOT EXISTS collections_name_key ON collections (name) WHERE deleted_at IS NULL;
 
 -- Model and dimensions change with the index version only: its table holds the vectors (ragd/store/tables.py).

@@ -5,8 +5,7 @@ from django.db import migrations
 
 # vectors are noise to a compressor, and files are packed already
 UNCOMPRESSED = """
-ALTER TABLE embedded_batches ALTER COLUMN vectors SET STORAGE EXTERNAL;
-ALTER TABLE operation_files ALTER COLUMN content SET STORAGE EXTERNAL;
+ALTER TABLE work_parts ALTER COLUMN content SET STORAGE EXTERNAL;
 """
 # whoever deletes a document, by whatever statement, leaves nothing of it behind
 FOLLOW_DOCUMENT = """
@@ -89,7 +88,7 @@ CREATE CONSTRAINT TRIGGER audit_links_close AFTER INSERT ON audit_links DEFERRAB
 
 
 class Migration(migrations.Migration):
-    dependencies = [("collections_app", "0002_models")]
+    dependencies = [("collections_app", "0002_tables")]
     operations = [
         migrations.RunSQL(UNCOMPRESSED + FOLLOW_DOCUMENT, migrations.RunSQL.noop),
         migrations.RunSQL(COUNTS, migrations.RunSQL.noop),

@@ -14,23 +14,14 @@ from collections_app.documents.models import (
 )
 from collections_app.endpoints.models import ModelPrice, ModelSetting
 from collections_app.index.models import IndexVersion, IndexVersionDocument, PastIndex, StateChange
-from collections_app.jobs.models import EmbeddedBatch, IngestBatch, IngestJob, RecognizedPageCheckpoint, Upload
-from collections_app.jobs.operation_models import (
-    IdempotencyRecord,
-    Operation,
-    OperationFile,
-    Provider,
-    Report,
-    ServerSetting,
-    WorkerHeartbeat,
-)
-from collections_app.sources.models import FetchedSource, FetchHost, Source, SourceChange
+from collections_app.jobs.models import IngestBatch, IngestJob, Upload, WorkPart
+from collections_app.jobs.operation_models import IdempotencyRecord, Operation, Provider, ServerSetting, Status
+from collections_app.sources.models import FetchedSource, Source, SourceChange
 
 __all__ = [
     "ApiKey", "AuditEvent", "AuditHead", "AuditLink", "Chunk", "ChunkFindings", "ChunkOverlay", "Collection",
-    "Document", "DocumentRevision", "EmbeddedBatch", "Erasure", "FetchHost", "FetchedSource", "IdempotencyRecord",
-    "IndexVersion", "IndexVersionDocument", "IngestBatch", "IngestJob", "ModelPrice", "ModelSetting", "NearDuplicate",
-    "Operation", "OperationFile", "PastIndex", "PersonalSetting", "Provider", "RecognizedPageCheckpoint", "Report",
-    "RoleGrant", "ServerSetting", "Source", "SourceChange", "StateChange", "StoredPage", "TrashedChunk",
-    "TrashedDocument", "Upload", "WorkerHeartbeat",
+    "Document", "DocumentRevision", "Erasure", "FetchedSource", "IdempotencyRecord", "IndexVersion",
+    "IndexVersionDocument", "IngestBatch", "IngestJob", "ModelPrice", "ModelSetting", "NearDuplicate", "Operation",
+    "PastIndex", "PersonalSetting", "Provider", "RoleGrant", "ServerSetting", "Source", "SourceChange", "StateChange",
+    "Status", "StoredPage", "TrashedChunk", "TrashedDocument", "Upload", "WorkPart",
 ]  # fmt: skip

@@ -176,23 +176,3 @@ class FetchedSource(models.Model):
 
     def __str__(self) -> str:
         return self.address
-
-
-class FetchHost(models.Model):
-    """A host that addresses are fetched from. next_at: before it, no worker asks that host for anything.
-
-    robots: per origin ("https://example.org") {"rules": the text of robots.txt, "until": ISO time at which it is asked
-    for again}.
-    """
-
-    host = models.TextField(primary_key=True, db_collation="C")
-    next_at = models.DateTimeField(default=timezone.now)
-    robots = models.JSONField(default=dict, blank=True)
-    asked_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        db_table = "fetch_hosts"
-        indexes = [models.Index(fields=["asked_at"], name="fetch_hosts_asked_idx")]
-
-    def __str__(self) -> str:
-        return self.host

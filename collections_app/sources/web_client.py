@@ -20,7 +20,7 @@ from django.utils import timezone
 from collections_app.advisory_locks import LockKey, LockSpace, named, release_session_lock, try_session_lock
 from collections_app.domain.formats import MEGABYTE
 from collections_app.jobs.leases import interruptible
-from collections_app.models import FetchedSource, FetchHost
+from collections_app.models import FetchedSource, Status
 from ragd.errors import InvalidInput
 from ragd.identity import clean_line
 from ragd.readers.fetching import (
@@ -48,7 +48,7 @@ Ask = Callable[[Address], Answer]
 
 
 @contextmanager
-def turn(host: str, on_wait: Callable[[], None]) -> Iterator[FetchHost]:
+def turn(host: str, on_wait: Callable[[], None]) -> Iterator[Status]:
     """Be the only one who asks this host, once its pause is over.
 
     on_wait: called while waiting; it may raise to stop. Raises FetchError with postpone_s when the turn does not come
@@ -57,32 +57,34 @@ def turn(host: str, on_wait: Callable[[], None]) -> Iterator[FetchHost]:
     key = named(LockSpace.HOST, host)
     _take(key, host, on_wait)
     try:
-        state, _ = FetchHost.objects.get_or_create(host=host)
-        _wait_until(state.next_at, on_wait)
+        state, _ = Status.objects.get_or_create(kind=Status.Kind.HOST, name=host)
+        if at := state.values.get("next_at"):
+            _wait_until(datetime.fromisoformat(at), on_wait)
         yield state
     finally:
         release_session_lock(key)
 
 
-def rest(state: FetchHost, seconds: float) -> None:
+def rest(state: Status, seconds: float) -> None:
     """Nobody asks this host for so long. The caller has its turn."""
-    state.asked_at = timezone.now()
-    state.next_at = state.asked_at + timedelta(seconds=seconds)
-    state.save(update_fields=["next_at", "asked_at", "robots"])
+    state.made_at = timezone.now()
+    state.values["next_at"] = (state.made_at + timedelta(seconds=seconds)).isoformat()
+    state.save(update_fields=["values", "made_at"])
 
 
-def robots_of(state: FetchHost, address: Address, ask: Ask) -> Robots:
+def robots_of(state: Status, address: Address, ask: Ask) -> Robots:
     """What the site lets us read, asked for at most once a day. The caller has the host's turn.
 
     No robots.txt, or any other answer of 400 to 499, allows everything. Raises FetchError, retryable, while the site
     cannot tell: then nothing is read.
     """
     now = timezone.now()
-    known = state.robots.get(address.origin)
+    robots = state.values.setdefault("robots", {})
+    known = robots.get(address.origin)
     if known and known["until"] > now.isoformat():
         return Robots(known["rules"])
     rules = _ask_for_rules(address, ask)
-    state.robots[address.origin] = {"rules": rules, "until": (now + timedelta(seconds=KEPT_FOR_S)).isoformat()}
+    robots[address.origin] = {"rules": rules, "until": (now + timedelta(seconds=KEPT_FOR_S)).isoformat()}
     return Robots(rules)
 
 
@@ -137,9 +139,8 @@ def _wait_until(moment: datetime, on_wait: Callable[[], None]) -> None:
 
 
 def forget_hosts(now: datetime) -> int:
-    """Remove hosts that nobody asked for a week; returns how many."""
-    gone, _ = FetchHost.objects.filter(asked_at__lt=now - FORGET_AFTER).delete()
-    return gone
+    """Forget hosts that nobody asked for a week; returns how many."""
+    return Status.objects.forget(Status.Kind.HOST, now - FORGET_AFTER)
 
 
 REDIRECTS_MAX = 5
@@ -228,7 +229,7 @@ class _Walk:
             )
         return answer
 
-    def _permit(self, state: FetchHost, address: Address) -> float:
+    def _permit(self, state: Status, address: Address) -> float:
         """The pause that the site asks programs for, when they may read this at all. Raises FetchError."""
         robots = robots_of(state, address, lambda at: self._ask(at, {}))
         if not robots.allows(address):

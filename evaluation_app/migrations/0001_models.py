@@ -15,7 +15,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('collections_app', '0002_models'),
+        ('collections_app', '0002_tables'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
@@ -180,22 +180,6 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'evaluation_samplings',
                 'ordering': ['collection_name'],
-            },
-        ),
-        migrations.CreateModel(
-            name='SpanWriter',
-            fields=[
-                ('name', models.CharField(max_length=200, primary_key=True, serialize=False)),
-                ('endpoint', models.TextField(blank=True, default='')),
-                ('written', models.BigIntegerField(default=0)),
-                ('lost', models.BigIntegerField(default=0)),
-                ('last_error', models.TextField(blank=True, default='')),
-                ('last_error_at', models.DateTimeField(blank=True, null=True)),
-                ('updated_at', models.DateTimeField(default=django.utils.timezone.now)),
-            ],
-            options={
-                'db_table': 'span_writers',
-                'ordering': ['name'],
             },
         ),
         migrations.CreateModel(

@@ -19,10 +19,10 @@ from evaluation_app.models.runs import (
     RunScore,
     Sampling,
 )
-from evaluation_app.models.spans import Alert, AlertRule, Span, SpanRollup, SpanWriter, Webhook
+from evaluation_app.models.spans import Alert, AlertRule, Span, SpanRollup, Webhook
 
 __all__ = [
     "Alert", "AlertRule", "BoardCard", "EvaluationItem", "EvaluationRun", "Experiment", "GapDismissal",
     "GoldenQuestion", "GoldenSet", "GoldenSetVersion", "KeptJudgement", "PromotionGate", "Review", "ReviewTask",
-    "RunComparison", "RunScore", "Sampling", "Span", "SpanRollup", "SpanWriter", "Webhook",
+    "RunComparison", "RunScore", "Sampling", "Span", "SpanRollup", "Webhook",
 ]  # fmt: skip

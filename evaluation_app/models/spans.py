@@ -89,28 +89,6 @@ class Span(models.Model):
         return self.status_code == "ERROR"
 
 
-class SpanWriter(models.Model):
-    """What one process has handed to the span store, or sent to a collector, and what it lost.
-
-    Counts only grow while the process lives. endpoint: of the collector, "" for the span store.
-    """
-
-    name = models.CharField(max_length=200, primary_key=True)
-    endpoint = models.TextField(default="", blank=True)
-    written = models.BigIntegerField(default=0)
-    lost = models.BigIntegerField(default=0)
-    last_error = models.TextField(default="", blank=True)
-    last_error_at = models.DateTimeField(null=True, blank=True)
-    updated_at = models.DateTimeField(default=timezone.now)
-
-    class Meta:
-        db_table = "span_writers"
-        ordering: ClassVar[list[str]] = ["name"]
-
-    def __str__(self) -> str:
-        return self.name
-
-
 class SpanRollup(models.Model):
     """What the spans of one hour, or one day, add up to: of one type and environment, of one collection, model and key
     or of all. environment "": added up before there were environments, of spans that are gone.

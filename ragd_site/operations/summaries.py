@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
-from django.db.models import Count, Max, Min, Sum
+from django.db.models import Count, Max, Min
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 
 from collections_app.audit.services import Actor
 from collections_app.endpoints.providers import ProviderState, provider_states
@@ -20,8 +21,9 @@ from collections_app.jobs.maintenance import MAINTENANCE_REPORT
 from collections_app.jobs.models import IngestJobQuerySet
 from collections_app.jobs.queue import QueueState, queue_state
 from collections_app.jobs.recovery import can_succeed, retry_jobs
-from collections_app.models import Collection, IndexVersion, IngestBatch, IngestJob, Report, WorkerHeartbeat
-from evaluation_app.models import GoldenSet, Span, SpanWriter
+from collections_app.models import Collection, IndexVersion, IngestBatch, IngestJob, Status
+from evaluation_app.models import GoldenSet, Span
+from evaluation_app.telemetry.store.span_store import stored_spans
 from ragd.store.placement import ask_nodes, bytes_on_nodes, count_nodes
 from ragd.store.store import fetch_all
 from retrieval_app.models import QueryRun
@@ -161,7 +163,7 @@ class WorkSummary:
     batches: list[BatchProgress]
     index_versions: list[IndexVersion]
     providers: list[ProviderState]
-    maintenance: Report | None
+    maintenance: Status | None
 
 
 def work_summary() -> WorkSummary:
@@ -179,7 +181,7 @@ def work_summary() -> WorkSummary:
         batches=_active_batches(),
         index_versions=list(builds.select_related("collection").order_by("id")),
         providers=provider_states(now),
-        maintenance=Report.objects.filter(name=MAINTENANCE_REPORT).first(),
+        maintenance=Status.objects.results().filter(name=MAINTENANCE_REPORT).first(),
     )
 
 
@@ -214,9 +216,10 @@ class AttentionSummary:
 class WorkerState:
     """job: what it works on, where it does."""
 
-    worker: WorkerHeartbeat
+    worker: Status
     alive: bool
     silent_s: float
+    started_at: datetime | None
     job: IngestJob | None = None
 
 
@@ -251,9 +254,7 @@ def attention_summary() -> AttentionSummary:
     return AttentionSummary(
         active_jobs_count=states["queued"] + states["running"],
         failed_jobs_count=states["failed"] + states["quarantined"],
-        workers_alive_count=WorkerHeartbeat.objects.filter(
-            beat_at__gte=timezone.now() - timedelta(seconds=ALIVE_S)
-        ).count(),
+        workers_alive_count=Status.objects.alive(timedelta(seconds=ALIVE_S)).count(),
     )
 
 
@@ -274,15 +275,16 @@ def operations_summary() -> OperationsSummary:
 
 def _workers(now: datetime) -> list[WorkerState]:
     """By their last sign of life, newest first."""
-    workers = list(WorkerHeartbeat.objects.order_by("-beat_at", "name"))
+    workers = list(Status.objects.workers().order_by("-made_at", "name"))
     running = IngestJob.objects.filter(state=IngestJob.State.RUNNING).listed()
     jobs = {job.worker: job for job in running.filter(worker__in=[worker.name for worker in workers])}
     return [_worker_state(worker, jobs.get(worker.name), now) for worker in workers]
 
 
-def _worker_state(worker: WorkerHeartbeat, job: IngestJob | None, now: datetime) -> WorkerState:
-    silent_s = (now - worker.beat_at).total_seconds()
-    return WorkerState(worker, silent_s <= ALIVE_S, silent_s, job)
+def _worker_state(worker: Status, job: IngestJob | None, now: datetime) -> WorkerState:
+    silent_s = (now - worker.made_at).total_seconds()
+    started_at = parse_datetime(worker.values.get("started_at") or "")
+    return WorkerState(worker, silent_s <= ALIVE_S, silent_s, started_at, job)
 
 
 def _jobs_by_state() -> dict[str, int]:
@@ -297,15 +299,13 @@ def _runs_by_status(now: datetime) -> dict[str, int]:
 
 
 def _span_state() -> SpanState:
-    writers = SpanWriter.objects.filter(endpoint="")
-    sums = writers.aggregate(written=Sum("written"), lost=Sum("lost"))
-    failed = writers.exclude(last_error_at=None).order_by("-last_error_at").first()
+    counts = stored_spans()
     times = Span.objects.aggregate(newest=Max("started_at"), oldest=Min("started_at"))
     return SpanState(
-        written_count=sums["written"] or 0,
-        lost_count=sums["lost"] or 0,
-        last_error=failed.last_error if failed else "",
-        last_error_at=failed.last_error_at if failed else None,
+        written_count=counts.sent,
+        lost_count=counts.lost,
+        last_error=counts.last_error,
+        last_error_at=counts.last_error_at,
         newest_at=times["newest"],
         oldest_at=times["oldest"],
     )

@@ -122,8 +122,6 @@ POLICIES: dict[str, Policy] = {
     "index_version_documents": Policy(
         within("index_versions", "index_version_id", shows("ARRAY[doc_id]", "p.collection_id")), "true"
     ),
-    "recognized_pages": NOBODY,
-    "embedded_batches": NOBODY,
     # of collections
     **dict.fromkeys(
         (
@@ -195,7 +193,9 @@ POLICIES: dict[str, Policy] = {
         f" OR created_by = (SELECT ragd_access() ->> 'name') AND (subject = '' OR {named('read', 'subject')}) END",
         "true",
     ),
-    "operation_files": Policy(parent("operations", "id", "operation_id"), "true"),
+    "work_parts": Policy(
+        f"CASE WHEN kind = 'file' THEN {parent('operations', 'id', 'key::uuid')} ELSE false END", "true"
+    ),
     "idempotency_records": Policy(
         "owner = 'key:' || (SELECT ragd_access() ->> 'key') OR owner = 'user:' || (SELECT ragd_access() ->> 'user')",
         "true",
@@ -204,9 +204,10 @@ POLICIES: dict[str, Policy] = {
         "(SELECT ragd_all('administer')) OR id = (SELECT (ragd_access() ->> 'key')::bigint)"
         f" OR (SELECT ragd_access() ->> 'key' IS NULL) AND {OWN_ENTRY}"
     ),
-    "personal_settings": Policy(OWN_ENTRY, OWN_ENTRY),
+    # what single sign-on gave is read before it is known who asks
+    "personal_settings": Policy(f"key = 'sign-on' OR {OWN_ENTRY}", f"key = 'sign-on' OR {OWN_ENTRY}"),
     "usage_counts": NOBODY,
-    "reports": Policy(OF_SERVER, "true"),
+    "statuses": Policy(f"kind <> 'result' OR {OF_SERVER}", "true"),
     "django_admin_log": Policy(f"(SELECT ragd_all('administer')) OR {OWN_ENTRY}", "true"),
     **dict.fromkeys(("audit_events", "audit_links"), Policy(OF_SERVER)),
     **dict.fromkeys(("audit_head", "erasures"), NOBODY),
@@ -217,8 +218,7 @@ POLICIES: dict[str, Policy] = {
 # No text of documents or questions: numbers, settings, accounts. True: the bound role writes them too.
 OPEN: dict[str, bool] = {
     **dict.fromkeys(("chunk_stats", "chunk_terms", "chunk_segments", "chunk_postings"), False),
-    **dict.fromkeys(("model_prices", "model_settings", "providers", "worker_heartbeats", "span_writers"), True),
-    **dict.fromkeys(("fetch_hosts", "kept_judgements"), True),
+    **dict.fromkeys(("model_prices", "model_settings", "providers", "kept_judgements"), True),
     **dict.fromkeys(("auth_user", "auth_group", "auth_permission", "auth_user_groups", "auth_group_permissions"), True),
     **dict.fromkeys(("auth_user_user_permissions", "django_content_type", "django_session", "django_migrations"), True),
     **dict.fromkeys(("axes_accessattempt", "axes_accessattemptexpiration", "axes_accessfailurelog"), True),
@@ -226,7 +226,7 @@ OPEN: dict[str, bool] = {
     # logging in (ragd_site/sign_on)
     **dict.fromkeys(("account_emailaddress", "account_emailconfirmation", "mfa_authenticator"), True),
     **dict.fromkeys(("socialaccount_socialaccount", "socialaccount_socialapp", "socialaccount_socialtoken"), True),
-    **dict.fromkeys(("sign_on_cache", "sign_on_grants", "sign_on_grants_groups", "usersessions_usersession"), True),
+    **dict.fromkeys(("sign_on_cache", "usersessions_usersession"), True),
 }
 
 TABLES = """

@@ -25,10 +25,11 @@ from django.utils.translation import gettext
 
 from collections_app.audit.services import note_login
 from collections_app.endpoints import secrets
-from ragd_site.sign_on.models import SignOnGrant
+from collections_app.models import PersonalSetting
 from ragd_site.sign_on.provider import verified_email
 
 logger = logging.getLogger(__name__)
+GRANT_KEY = "sign-on"
 LONGEST_NAME = Group._meta.get_field("name").max_length or 0
 
 
@@ -46,18 +47,21 @@ def set_groups(user: User, names: Iterable[str], *, superuser: bool | None = Non
     Memberships that were given by hand stay. superuser: whether this person is an administrator by one of the groups;
     who became it otherwise stays it. None: not asked.
     """
-    grant, _ = SignOnGrant.objects.select_for_update().get_or_create(user=user)
-    given, held = set(grant.groups.all()), set(user.groups.all())
+    empty = {"groups": [], "superuser": False}
+    rows = PersonalSetting.objects.select_for_update()
+    setting, _ = rows.get_or_create(user=user, key=GRANT_KEY, defaults={"value": empty})
+    grant = setting.value
+    given, held = set(Group.objects.filter(pk__in=grant["groups"])), set(user.groups.all())
     wanted = {Group.objects.get_or_create(name=name)[0] for name in _usable(names)}
     gone, fresh = given - wanted, wanted - held
     user.groups.remove(*gone)
-    grant.groups.remove(*gone)
     user.groups.add(*fresh)
-    grant.groups.add(*fresh)
-    if superuser is not None and superuser != grant.superuser and (grant.superuser or not user.is_superuser):
-        user.is_superuser = user.is_staff = grant.superuser = superuser
+    given = given - gone | fresh
+    if superuser is not None and superuser != grant["superuser"] and (grant["superuser"] or not user.is_superuser):
+        user.is_superuser = user.is_staff = grant["superuser"] = superuser
         user.save(update_fields=["is_superuser", "is_staff"])
-        grant.save(update_fields=["superuser"])
+    setting.value = grant | {"groups": sorted(group.pk for group in given)}
+    setting.save(update_fields=["value"])
 
 
 def _usable(names: Iterable[str]) -> set[str]:

@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('collections_app', '0002_models'),
+        ('collections_app', '0002_tables'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 

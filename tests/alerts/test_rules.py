@@ -26,7 +26,7 @@ from collections_app.index.swap import ensure_serving
 from collections_app.jobs.leases import RESEND_AFTER, overdue
 from collections_app.jobs.operations import PAUSE_MAX, process_operation, requested_operations, retry_operation
 from collections_app.jobs.workers import record_backup, record_drill
-from collections_app.models import AuditEvent, Collection, IngestJob, Operation, Report, WorkerHeartbeat
+from collections_app.models import AuditEvent, Collection, IngestJob, Operation, Status
 from evaluation_app.models import Alert, AlertRule, GoldenSet
 from evaluation_app.telemetry.alerts.rules import (
     KINDS,
@@ -123,7 +123,7 @@ def test_queue_workers_and_disk() -> None:
     IngestJob.objects.create(
         collection=collection, doc_id="a", state="queued", created_at=timezone.now() - timedelta(hours=1)
     )
-    WorkerHeartbeat.objects.create(name="a:1", host="a", beat_at=timezone.now())
+    Status.objects.create(kind="worker", name="a:1")
     assert read("queue_age")[0].value == pytest.approx(3600, abs=5)
     assert read("workers") == [Reading(1)]
     assert 0 < read("disk")[0].value < 1
@@ -132,7 +132,7 @@ def test_queue_workers_and_disk() -> None:
 def test_backups_are_measured_once_there_was_one() -> None:
     assert (read("backup"), read("restore_drill")) == ([], [])
     record_backup({"place": "s3://backups/"})
-    Report.objects.filter(name="backup").update(made_at=timezone.now() - timedelta(hours=30))
+    Status.objects.filter(name="backup").update(made_at=timezone.now() - timedelta(hours=30))
     record_drill({"error": ""}, passed=True)
     assert read("backup")[0].value == pytest.approx(108_000, abs=5)
     assert read("backup")[0].value > KINDS["backup"].threshold

@@ -35,7 +35,7 @@ from collections_app.models import (
     IdempotencyRecord,
     IngestJob,
     Operation,
-    OperationFile,
+    WorkPart,
 )
 from collections_app.uploads.options import IngestOptions
 from collections_app.uploads.services import submit_uploads
@@ -163,7 +163,7 @@ def fill(house: Collection, ada: User) -> QueryRun:
     operation = Operation.objects.create(
         kind="export", state="succeeded", subject=house.name, finished_at=timezone.now(), report={"sample": SENTENCE}
     )
-    OperationFile.objects.create(operation=operation, position=0, content=SENTENCE.encode())
+    WorkPart.objects.create(kind="file", key=str(operation.pk), position=0, content=SENTENCE.encode())
     Operation.objects.create(
         kind="bisection", state="cancelled", subject=house.name, finished_at=timezone.now(), arguments={},
         error="cancelled by ada", report={"events": [{"doc_id": SECRET, "by": "ada"}]},
@@ -180,7 +180,7 @@ def test_an_erased_document_is_in_no_table_any_more(house: Collection, ada: User
     wanted = {
         "documents", "document_revisions", "chunk_overlays", "uploads", "state_changes", "retrieval_app_queryrun",
         "evaluation_items", "review_tasks", "reviews", "golden_questions", "golden_set_versions", "experiments",
-        "kept_judgements", "idempotency_records", "operations", "operation_files", "run_scores", "ingest_jobs",
+        "kept_judgements", "idempotency_records", "operations", "work_parts", "run_scores", "ingest_jobs",
         "audit_events",
     }  # fmt: skip
     assert wanted - before.keys() == set() and any(table.startswith("spans") for table in before)

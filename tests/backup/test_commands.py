@@ -21,7 +21,7 @@ from django.core.management import CommandError, call_command
 
 from collections_app.collections.services import create_collection, get_collection
 from collections_app.documents.services import ingest_text
-from collections_app.models import Report
+from collections_app.models import Status
 from ragd_site import embedded
 from ragd_site.backup import commands
 from ragd_site.backup.encryption import Key
@@ -35,7 +35,7 @@ from tests.fakes.s3_server import S3Server
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = Key.generate()
-REPORTS = "SELECT name, values FROM reports WHERE name LIKE 'backup%'"
+REPORTS = "SELECT name, values FROM statuses WHERE name LIKE 'backup%'"
 EVENTS = "SELECT action, subject_name, channel FROM audit_events WHERE action LIKE 'backup.%' ORDER BY id"
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is tested on Linux")
 
@@ -219,7 +219,7 @@ def test_the_log_goes_on_after_a_failure(
     with pytest.raises(SystemExit) as caught:
         call_command("ragd", "backup", "wal", "--every", "7")
     assert (caught.value.code, waits) == (130, [7, 7])
-    assert Report.objects.get(name="backup_archive").values["until"] == until.isoformat()
+    assert Status.objects.get(name="backup_archive").values["until"] == until.isoformat()
     assert "the bucket is away" in capsys.readouterr().err
 
 
@@ -290,7 +290,7 @@ def test_what_there_is_and_whether_it_is_as_written(server: Server, made: Any, d
                 call_command("ragd", "backup", action, stdout=StringIO())
     finally:
         manifest.write_bytes(content)
-    report = Report.objects.get(name="backup_drill")
+    report = Status.objects.get(name="backup_drill")
     assert (report.values["passed"], bool(report.values["error"])) == (False, True)
     assert not (Path(settings.RAGD_VAR) / "drill").exists()
 

@@ -290,7 +290,7 @@ def nature(transactional_db: None) -> Collection:
 @pytest.fixture
 def make_jobs(nature: Collection) -> Callable[[], None]:
     """A job in every state."""
-    from collections_app.models import IngestJob, WorkerHeartbeat
+    from collections_app.models import IngestJob, Status
 
     def make() -> None:
         for state, values in {
@@ -305,6 +305,6 @@ def make_jobs(nature: Collection) -> Callable[[], None]:
             "cancelled": {},
         }.items():
             IngestJob.objects.create(collection=nature, doc_id=f"{state}.pdf", state=state, **values)
-        WorkerHeartbeat.objects.create(name="worker-1", host="box", jobs_done=3, memory_mb=400)
+        Status.objects.create(kind="worker", name="worker-1", values={"host": "box", "jobs_done": 3, "memory_mb": 400})
 
     return make

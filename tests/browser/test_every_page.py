@@ -277,7 +277,7 @@ def test_every_page(
 
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_the_first_row_stands_high_in_each_language(visit: Visit, nature: Collection, language: str) -> None:
-    from collections_app.models import IngestJob, WorkerHeartbeat
+    from collections_app.models import IngestJob, Status
     from evaluation_app.models import GoldenQuestion, GoldenSet
 
     golden_set = GoldenSet.objects.create(
@@ -289,7 +289,7 @@ def test_the_first_row_stands_high_in_each_language(visit: Visit, nature: Collec
         collection=nature, doc_id="plants/of the northern forests, a survey.xlsx", state="failed",
         source="plants/of the northern forests, a survey.xlsx", error="The workbook is locked by a password. " * 3,
     )  # fmt: skip
-    WorkerHeartbeat.objects.create(name="host:1", memory_mb=321)
+    Status.objects.create(kind="worker", name="host:1", values={"memory_mb": 321})
     visit.page.context.add_cookies([{"name": settings.LANGUAGE_COOKIE_NAME, "value": language, "url": visit.base}])
     for address in (
         f"/evaluation/sets/{golden_set.pk}/", "/evaluation/sets/", "/operations/", "/alerts/", "/collections/",

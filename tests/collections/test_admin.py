@@ -57,8 +57,8 @@ MODELS: list[type[Model]] = [model for model in apps.get_models() if admin.site.
 ADDED = {"auth.user", "auth.group", "collections_app.modelprice", "collections_app.document"}
 CHANGED = ADDED - {"collections_app.document"}
 OF_NOBODY = {  # whose rows no place has: they are about the server, people or log-ins
-    "axes", "auth", "mfa", "socialaccount", "usersessions", "modelprice", "modelsetting", "provider", "report",
-    "workerheartbeat", "idempotencyrecord", "fetchhost", "apikey", "keptjudgement", "spanwriter",
+    "axes", "auth", "mfa", "socialaccount", "usersessions", "modelprice", "modelsetting", "provider", "status",
+    "idempotencyrecord", "apikey", "keptjudgement",
 }  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from collections_app.jobs.batches import BatchProgress, batch_jobs, batch_progre
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.queue import QueueState, check_queue, queue_state
 from collections_app.jobs.recovery import cancel_jobs, retry_job, retry_jobs
-from collections_app.models import Collection, IngestBatch, IngestJob, Upload, WorkerHeartbeat
+from collections_app.models import Collection, IngestBatch, IngestJob, Status, Upload
 from collections_app.uploads.services import submit_uploads
 from tests.refusals import refuses
 
@@ -36,7 +36,7 @@ def progress_of(batch: IngestBatch) -> BatchProgress:
 
 
 def beat() -> None:
-    WorkerHeartbeat.objects.create(name="host:1")
+    Status.objects.create(kind="worker", name="host:1")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_file_takes_the_same_few_statements_whatever_it_is_cut_into(notes: Col
 
         with connection.execute_wrapper(note):
             assert run_job(job.pk) == "succeeded"
-        assert not any("embedded_batches" in each for each in seen)  # there was no run before it
+        assert not any("work_parts" in each for each in seen)  # there was no run before it
         counts.append(len([each for each in seen if "length_baked" not in each]))
     assert Chunk.objects.count() > 5 and max(counts) <= 21, counts
 

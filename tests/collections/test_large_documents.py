@@ -20,7 +20,7 @@ from collections_app.index.embedding_checkpoints import JobCheckpoints, SpooledC
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import cancel_job, retry_job
-from collections_app.models import Collection, Document, EmbeddedBatch, IngestJob
+from collections_app.models import Collection, Document, IngestJob, WorkPart
 from ragd.store import indexing
 from ragd.store.store import fetch_all
 from ragd.types import Segment
@@ -111,7 +111,7 @@ def test_the_large_way_leaves_what_the_plain_way_leaves(
     plain, large = both(monkeypatch, *steps)
     assert plain == large
     assert len(plain[0]) > 2
-    assert not EmbeddedBatch.objects.exists()
+    assert not WorkPart.objects.exists()
 
 
 def test_a_text_that_the_document_had_keeps_its_vector(
@@ -145,7 +145,7 @@ def broken(committed: None, embeddings: OpenAIServer, small: None, settings: Any
     embeddings.answer = answer  # type: ignore[method-assign]
     assert run_job(job.pk) == "running"
     IngestJob.objects.filter(pk=job.pk).update(attempts=1, state="queued", lease_until=None)
-    assert sorted(EmbeddedBatch.objects.values_list("first", "size")) == [(0, 4), (4, 4), (8, 4)]
+    assert sorted(WorkPart.objects.values_list("position", "size")) == [(0, 4), (4, 4), (8, 4)]
     embeddings.requests.clear()
     return job
 
@@ -169,12 +169,12 @@ def test_the_next_run_goes_on_where_the_last_one_stopped(broken: IngestJob, embe
     assert texts_asked == asked(embeddings)[12:]
     resumed, undisturbed = everything(broken.collection), everything(fresh)
     assert resumed == undisturbed
-    assert not EmbeddedBatch.objects.exists()
+    assert not WorkPart.objects.exists()
     assert seen[0] == 0 and seen[-1] == 1  # the attempts before are forgiven once something new is kept
 
 
 def test_batches_of_other_texts_or_another_model_are_not_taken(broken: IngestJob, embeddings: OpenAIServer) -> None:
-    EmbeddedBatch.objects.filter(first=4).update(digest="0" * 64)
+    WorkPart.objects.filter(position=4).update(digest="0" * 64)
     assert run_job(broken.pk) == "succeeded"
     texts_asked = asked(embeddings)
     assert "Part 1 " not in " ".join(texts_asked[:1])
@@ -186,15 +186,15 @@ def test_batches_of_other_texts_or_another_model_are_not_taken(broken: IngestJob
 def test_what_a_cancelled_job_embedded_goes_and_what_a_failed_one_did_stays_for_a_day(
     broken: IngestJob, embeddings: OpenAIServer
 ) -> None:
-    assert "kept_vectors" in maintain() and EmbeddedBatch.objects.count() == 3
+    assert "kept_vectors" in maintain() and WorkPart.objects.count() == 3
     embeddings.script(*[failing(401)] * 3)
     assert run_job(broken.pk) == "failed"
     maintain()
-    assert EmbeddedBatch.objects.count() == 3
+    assert WorkPart.objects.count() == 3
     retry_job(reload(broken))
     cancel_job(reload(broken))
     assert maintain()["kept_vectors"] == 3
-    assert not EmbeddedBatch.objects.exists()
+    assert not WorkPart.objects.exists()
 
 
 def test_what_nobody_retries_goes_after_a_day(broken: IngestJob) -> None:
@@ -318,7 +318,7 @@ def test_an_index_version_of_large_documents_holds_what_the_plain_way_makes(
         notes.append(list(noted.values_list("doc_id", "chunk_count", "content_hash", "enabled")))
     assert found[0] == found[1]
     assert notes[0] == notes[1] and len(notes[0]) == 4
-    assert not EmbeddedBatch.objects.exists()
+    assert not WorkPart.objects.exists()
 
 
 def test_cancelling_while_the_rows_are_written_stores_nothing(
@@ -347,4 +347,4 @@ def test_cancelling_while_the_rows_are_written_stores_nothing(
     assert len(calls) == 2
     assert not Document.objects.exists() and not job.collection.chunks.exists()
     assert maintain()["kept_vectors"] > 0
-    assert not EmbeddedBatch.objects.exists()
+    assert not WorkPart.objects.exists()

@@ -26,8 +26,8 @@ from collections_app.models import (
     IndexVersion,
     IndexVersionDocument,
     IngestJob,
+    Status,
     Upload,
-    WorkerHeartbeat,
 )
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models.folder_embedder import FolderEmbedder, SparseEncoder
@@ -194,7 +194,7 @@ NAMES = {"timestamp with time zone": "timestamp with time zone", "varchar": "cha
 @pytest.mark.parametrize(
     "model",
     [
-        Collection, Document, Chunk, ApiKey, Upload, IngestJob, WorkerHeartbeat, IdempotencyRecord, IndexVersion,
+        Collection, Document, Chunk, ApiKey, Upload, IngestJob, Status, IdempotencyRecord, IndexVersion,
         IndexVersionDocument,
     ],
 )  # fmt: skip

@@ -15,7 +15,7 @@ from collections_app.endpoints.endpoints import DATABASE, ModelEndpoint, chat_en
 from collections_app.endpoints.model_presets import CHAT, EMBEDDINGS, JUDGE, PRESETS, PURPOSES, RERANK, chat_preset_of
 from collections_app.endpoints.model_settings import SettingValues, save_setting
 from collections_app.index.stores import embedder_for, open_rerankers
-from collections_app.models import ModelSetting, Report
+from collections_app.models import ModelSetting, Status
 from evaluation_app.scoring import judge_selection
 from retrieval_app.llm.chat_model import Endpoint, ModelParameters, complete
 from tests.fakes.model_providers import KEY, SERVERS, ProviderServer, logistic
@@ -140,4 +140,4 @@ def test_a_result_is_kept_for_a_model_at_an_address(servers: dict[str, ProviderS
     endpoint = ModelEndpoint(EMBEDDINGS, DATABASE, servers["ollama"].base(EMBEDDINGS), "m", "")
     run_test(endpoint)
     assert [bool(test) for test in last_tests([endpoint, replace(endpoint, model="n")])] == [True, False]
-    assert Report.objects.count() == 1 and not ModelSetting.objects.exists()
+    assert Status.objects.count() == 1 and not ModelSetting.objects.exists()

@@ -18,7 +18,7 @@ from collections_app.jobs.attempts import JobProgress
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.recovery import cancel_job, retry_job
 from collections_app.jobs.stages import stage_rows
-from collections_app.models import Collection, Document, IngestJob, RecognizedPageCheckpoint, StoredPage, Upload
+from collections_app.models import Collection, Document, IngestJob, StoredPage, Upload, WorkPart
 from collections_app.uploads.services import HeldFile, submit_uploads
 from ragd.readers import ParseError, ParseLimits, parse
 from ragd.readers.process.process import draw_page
@@ -87,7 +87,7 @@ def test_a_scan_is_refused_without_an_engine_and_read_page_by_page_by_retries_th
         patch.setattr(JobProgress, "advance", stop_after_one)
         assert run_job(job.pk) == "cancelled"
     assert not Document.objects.exists() and not StoredPage.objects.exists()
-    assert list(RecognizedPageCheckpoint.objects.values_list("page", flat=True)) == [1]
+    assert list(WorkPart.objects.filter(kind="page").values_list("position", flat=True)) == [1]
 
     asked: list[Any] = []
     recognize = scans.recognize

@@ -23,7 +23,7 @@ from collections_app.commands.progress import heard_interrupts
 from collections_app.documents.services import ingest_text
 from collections_app.jobs.batches import batch_progress
 from collections_app.jobs.dispatch import run_job
-from collections_app.models import Collection, Document, IngestBatch, IngestJob, WorkerHeartbeat
+from collections_app.models import Collection, Document, IngestBatch, IngestJob, Status
 from collections_app.uploads.services import submit_uploads
 from tests.commands.conftest import run, run_json
 from tests.fakes.openai_server import OpenAIServer
@@ -260,13 +260,13 @@ def test_odd_files_are_passed_over(notes: Collection, folder: Path) -> None:
 
 
 def test_a_worker_that_goes_away_is_noticed(notes: Collection, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    WorkerHeartbeat.objects.create(name="a worker")
+    Status.objects.create(kind="worker", name="a worker")
     looked: list[float] = []
 
     def rest(seconds: float) -> None:
         looked.append(seconds)
         if len(looked) == 2:
-            WorkerHeartbeat.objects.all().delete()
+            Status.objects.all().delete()
 
     monkeypatch.setattr(progress.time, "sleep", rest)
     answer = run_json("ingest", "notes", str(folder), status=1)

@@ -23,7 +23,7 @@ from django.db import connection
 from django.utils import timezone
 
 from collections_app.collections.services import create_collection
-from collections_app.models import Document, IngestJob, WorkerHeartbeat
+from collections_app.models import Document, IngestJob, Status
 from tests.fakes.openai_server import OpenAIServer
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
@@ -138,7 +138,7 @@ def test_the_bar_and_the_offer_to_work_here(open_terminal: Callable[..., Termina
 
 def test_ctrl_c_leaves_the_work_to_the_worker(open_terminal: Callable[..., Terminal], folder: Path) -> None:
     later = timezone.now() + timedelta(hours=1)
-    WorkerHeartbeat.objects.create(name="a worker that is slow", beat_at=later)
+    Status.objects.create(kind="worker", name="a worker that is slow", made_at=later)
     terminal = open_terminal("ingest", "notes", str(folder), "--wait")
     terminal.wait_for(r"0/8 documents")
     terminal.process.send_signal(signal.SIGINT)

@@ -27,7 +27,7 @@ from collections_app.documents.services import ingest_text
 from collections_app.jobs import leases
 from collections_app.jobs.leases import RESEND_AFTER, lease_length
 from collections_app.jobs.operations import requeue_operations
-from collections_app.models import AuditEvent, Collection, Operation, OperationFile
+from collections_app.models import AuditEvent, Collection, Operation, WorkPart
 from tests.exports import export_to_file
 
 IMPORT = """
@@ -116,13 +116,13 @@ def test_a_requested_import_outlives_the_process_that_took_the_file(
 ) -> None:
     monkeypatch.setattr(import_stage, "PART_BYTES", 1000)
     operation = request(exported, django_user_model.objects.create_user("ada"))
-    assert operation.is_running and operation.files.count() > 1
+    assert operation.is_running and WorkPart.objects.filter(key=str(operation.pk)).count() > 1
     assert requeue_operations(timezone.now()) == 0
     assert requeue_operations(timezone.now() + 2 * RESEND_AFTER) == 1  # the queue of the tests works it off at once
     operation.refresh_from_db()
     assert (operation.state, operation.attempts, operation.report["counts"]["documents"]) == ("succeeded", 1, 5)
     requeue_operations(timezone.now())
-    assert not OperationFile.objects.exists()
+    assert not WorkPart.objects.exists()
 
 
 @pytest.mark.parametrize("moment", ["filled", "visible", "unsaid"])

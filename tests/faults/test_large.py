@@ -103,7 +103,7 @@ def start_worker(job: Any, embeddings: OpenAIServer) -> subprocess.Popen[bytes]:
 def assert_as_undisturbed(job: Any, text: str, asked: list[str], first: list[str], in_flight: int) -> None:
     """Nothing but the batch that was in flight was asked for twice, and the chunks are those of an ingest in peace."""
     from collections_app.jobs.dispatch import run_job
-    from collections_app.models import EmbeddedBatch
+    from collections_app.models import WorkPart
 
     assert len(first) == BATCH * BEFORE_THE_FAULT + in_flight
     assert asked[:in_flight] == first[-in_flight:] if in_flight else True
@@ -117,7 +117,7 @@ def assert_as_undisturbed(job: Any, text: str, asked: list[str], first: list[str
     found, expected = rows(job.collection), rows(peaceful.collection)
     assert len(expected) == len(asked) > 256
     assert found == expected
-    assert not EmbeddedBatch.objects.exists()
+    assert not WorkPart.objects.exists()
 
 
 def test_a_killed_worker_s_large_document_goes_on_where_it_stopped(
@@ -179,7 +179,7 @@ def test_connections_cut_in_the_middle_lose_one_batch(
 @pytest.mark.parametrize(
     ("table", "when", "again"),
     [
-        ("embedded_batches", f"WHEN (NEW.first = {BATCH * BEFORE_THE_FAULT})", BATCH),
+        ("work_parts", f"WHEN (NEW.position = {BATCH * BEFORE_THE_FAULT})", BATCH),
         ("chunks_c{collection}_g1", "WHEN (NEW.chunk_index = 250)", 0),
     ],
 )

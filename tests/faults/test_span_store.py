@@ -23,7 +23,7 @@ from tests.telemetry.test_metrics import counts, sample, scrape  # noqa: F401  (
 REFUSE = """
 CREATE OR REPLACE FUNCTION refuse_spans() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no spans today'; END $$
 """
-TABLES = ("spans", "span_writers")
+TABLES = ("spans", "statuses")
 
 
 @pytest.fixture

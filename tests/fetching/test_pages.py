@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from collections_app.jobs.attempts import JobProgress, claim_job
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import cancel_job, retry_job
-from collections_app.models import Collection, Document, FetchedSource, FetchHost, IngestJob, Upload
+from collections_app.models import Collection, Document, FetchedSource, IngestJob, Status, Upload
 from collections_app.sources import web_client
 from collections_app.sources.source_jobs import UrlEntry, fetch_source, submit_urls
 from collections_app.sources.web_client import _name_of
@@ -182,8 +182,8 @@ def test_robots_are_asked_for_once_and_forgotten_in_time(notes: Collection, web_
     fetch(notes, web_server.url("/a"))
     fetch(notes, web_server.url("/b"))
     assert web_server.paths() == [ANY_ROBOTS, "/a", "/b"]
-    state = FetchHost.objects.get()
-    (kept,) = state.robots.values()
+    state = Status.objects.get(kind="host")
+    (kept,) = state.values["robots"].values()
     kept["until"] = timezone.now().isoformat()
     state.save()
     fetch(notes, web_server.url("/c"))
@@ -260,7 +260,7 @@ def test_maintenance_sends_what_waited(
     assert job.error_type == "waiting_for_site"
     past = timezone.now() - timedelta(seconds=1)
     IngestJob.objects.update(sent_at=past)
-    FetchHost.objects.update(next_at=past)
+    Status.objects.filter(kind="host").update(values={"next_at": past.isoformat()})
     maintain()
     job.refresh_from_db()
     assert (job.error_type, job.state) == ("", "queued")
@@ -291,8 +291,8 @@ def test_a_host_rests_between_two_requests(notes: Collection, web_server: WebSer
 def test_a_crawl_delay_is_kept(notes: Collection, web_server: WebServer) -> None:
     web_server.pages |= {ANY_ROBOTS: Page(b"User-agent: *\nCrawl-delay: 20"), "/a": page()}
     fetch(notes, web_server.url("/a"))
-    rest_s = (FetchHost.objects.get().next_at - timezone.now()).total_seconds()
-    assert 10 < rest_s <= 20
+    next_at = datetime.fromisoformat(Status.objects.get(kind="host").values["next_at"])
+    assert 10 < (next_at - timezone.now()).total_seconds() <= 20
 
 
 def test_a_busy_host_is_waited_for_and_then_left(

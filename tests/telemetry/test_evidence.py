@@ -20,7 +20,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from collections_app.access.api_keys import NewKey, create_key
-from collections_app.models import AuditEvent, Report
+from collections_app.models import AuditEvent, Status
 from evaluation_app.models import Span
 from evaluation_app.telemetry.evidence import report as kept_reports
 from evaluation_app.telemetry.evidence.pages import ALWAYS, EvidenceOut
@@ -203,9 +203,9 @@ def test_the_worker_counts_before_the_kept_report_is_too_old(
     monkeypatch.setattr(kept_reports, "KEPT_FROM", 0)
     assert refresh_usual() and not refresh_usual()
     made_at = timezone.now() - REFRESHED
-    Report.objects.filter(name__startswith="evidence:").update(made_at=made_at)
+    Status.objects.filter(name__startswith="evidence:").update(made_at=made_at)
     assert admin_client.get(PAGE).context["report"].made_at == made_at
-    assert refresh_usual() and Report.objects.filter(name__startswith="evidence:").count() == 1
+    assert refresh_usual() and Status.objects.filter(name__startswith="evidence:").count() == 1
 
 
 RUN = UUID(int=1)

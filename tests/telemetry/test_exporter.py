@@ -16,7 +16,8 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SpanExportResult
 
-from evaluation_app.models import Span, SpanWriter
+from collections_app.models import Status
+from evaluation_app.models import Span
 from evaluation_app.telemetry.store.exporter import CountingProcessor, PostgresSpanExporter
 from ragd import telemetry
 from ragd_site.observability import tracing as site_telemetry
@@ -85,8 +86,8 @@ def test_counts_are_kept_per_process(recorder: Recorder, exporter: PostgresSpanE
     make_query_spans()
     exporter.export(recorder.spans)
     exporter.export(recorder.spans[:2])
-    writer = SpanWriter.objects.get()
-    assert (writer.name, writer.written, writer.lost) == (f"web@test:{os.getpid()}", len(recorder.spans) + 2, 0)
+    (writer,) = Status.objects.span_writers().values_list("name", "values__written", "values__lost")
+    assert writer == (f"web@test:{os.getpid()}", len(recorder.spans) + 2, 0)
 
 
 def test_a_database_that_is_away_costs_only_the_spans(recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,10 +106,9 @@ def test_a_database_that_is_away_costs_only_the_spans(recorder: Recorder, monkey
     assert (len(tries), exporter.lost) == (1, 2 * len(recorder.spans))  # the second batch did not try again at once
     monkeypatch.setattr(exporter, "_retry_at", 0.0)
     assert exporter.export(recorder.spans) is SpanExportResult.SUCCESS
-    writer = SpanWriter.objects.get()
-    assert (writer.written, writer.lost) == (len(recorder.spans), 2 * len(recorder.spans))
-    assert writer.last_error == "OperationalError: connection refused"
-    assert writer.last_error_at is not None
+    values = Status.objects.span_writers().get().values
+    assert (values["written"], values["lost"]) == (len(recorder.spans), 2 * len(recorder.spans))
+    assert values["last_error"] == "OperationalError: connection refused" and values["last_error_at"]
     exporter.shutdown()
 
 
@@ -181,7 +181,8 @@ def test_a_forked_process_writes_its_own_spans(recorder: Recorder) -> None:
     provider.force_flush()
     provider.shutdown()
     assert sorted(Span.objects.values_list("name", flat=True)) == ["ragd.child", "ragd.parent", "ragd.parent"]
-    assert list(SpanWriter.objects.order_by("written").values_list("written", "lost")) == [(1, 0), (2, 0)]
+    counts = Status.objects.span_writers().values_list("values__written", "values__lost")
+    assert sorted(counts) == [(1, 0), (2, 0)]
 
 
 def test_the_log_is_not_flooded(

@@ -25,7 +25,7 @@ from prometheus_client import Metric, values
 from prometheus_client.parser import text_string_to_metric_families
 
 from collections_app.jobs.workers import record_archive, record_backup, record_drill
-from collections_app.models import Report
+from collections_app.models import Status
 from evaluation_app.models import Span
 from evaluation_app.telemetry.metrics import pages as metrics_page
 from evaluation_app.telemetry.metrics.instruments import SERIES_MAX, Instruments, SpanMeter
@@ -207,7 +207,7 @@ def test_ages_of_backups_are_gauges(counts: Instruments) -> None:
     assert {each.labels["ragd_backup_part"] for each in found["ragd_backup_age"].samples} == {"backup", "archive"}
     assert sample(found, "ragd_backup_age", ragd_backup_part="archive") == pytest.approx(180, abs=5)
     record_drill({}, passed=True)
-    Report.objects.filter(name="backup").update(made_at=timezone.now() - timedelta(hours=2))
+    Status.objects.filter(name="backup").update(made_at=timezone.now() - timedelta(hours=2))
     record_drill({}, passed=False)
     found = scrape()
     assert sample(found, "ragd_backup_age", ragd_backup_part="drill") < 5, "that of the one that passed"

@@ -16,8 +16,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from collections_app.collections.services import create_collection
-from collections_app.models import IngestJob, WorkerHeartbeat
-from evaluation_app.models import GoldenQuestion, GoldenSet, Span, SpanRollup, SpanWriter
+from collections_app.models import IngestJob, Status
+from evaluation_app.models import GoldenQuestion, GoldenSet, Span, SpanRollup
 from evaluation_app.telemetry.explorer.span_links import PIPELINE_TYPE
 from evaluation_app.telemetry.overview.figures import (
     BASE,
@@ -320,10 +320,11 @@ def fill_of_summaries(rows: int) -> None:
                 collection=collection, doc_id=f"d{number}", state=state, created_at=now - timedelta(minutes=5)
             )
         QueryRun.objects.create(kind="search", collection_name=collection.name, query="q", channel="api")
-        WorkerHeartbeat.objects.create(name=f"w{number}", beat_at=now - timedelta(seconds=100 * number))
+        Status.objects.create(kind="worker", name=f"w{number}", made_at=now - timedelta(seconds=100 * number))
         GoldenQuestion.objects.create(golden_set=GoldenSet.objects.create(name=f"set{number}"), question="q?")
-    SpanWriter.objects.create(name="web", written=10, lost=2, last_error="OperationalError: away", last_error_at=now)
-    SpanWriter.objects.create(name="worker", written=5, lost=0)
+    for name, written, lost, error, at in (("web", 10, 2, "Error: away", str(now)), ("worker", 5, 0, "", "")):
+        values = {"endpoint": "", "written": written, "lost": lost, "last_error": error, "last_error_at": at}
+        Status.objects.create(kind="span_writer", name=name, values=values)
 
 
 def test_nothing_is_there_of_summaries() -> None:
@@ -347,7 +348,7 @@ def test_what_is_there() -> None:
     assert operations.oldest_queued_s is not None and 295 < operations.oldest_queued_s < 400
     assert operations.runs_by_status == {"ok": 3, "abstained": 0, "refused": 0, "error": 0}
     assert (operations.spans.written_count, operations.spans.lost_count) == (15, 2)
-    assert operations.spans.last_error == "OperationalError: away"
+    assert operations.spans.last_error == "Error: away"
 
 
 @pytest.mark.parametrize("summary", [attention_summary, operations_summary])
@@ -357,8 +358,7 @@ def test_more_rows_take_no_more_queries(summary: object) -> None:
     for rows in (1, 3):
         QueryRun.objects.all().delete()
         GoldenSet.objects.all().delete()
-        SpanWriter.objects.all().delete()
-        WorkerHeartbeat.objects.all().delete()
+        Status.objects.all().delete()
         with connection.cursor() as cursor:
             cursor.execute("DELETE FROM ingest_jobs; UPDATE collections SET deleted_at = now()")
         fill_of_summaries(rows)

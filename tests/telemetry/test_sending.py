@@ -22,8 +22,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from opentelemetry.sdk.trace.export import SpanExportResult
 
 from collections_app.access.permissions import Role
-from collections_app.models import RoleGrant
-from evaluation_app.models import SpanWriter
+from collections_app.models import RoleGrant, Status
 from evaluation_app.telemetry.store import collector as collector_module
 from evaluation_app.telemetry.store.collector import (
     TEST_SPAN,
@@ -171,7 +170,7 @@ def test_a_collector_that_refuses_is_left_alone_and_what_it_missed_counted(
     assert (state.sent, state.lost, state.endpoint) == (count, 2 * count, f"{receiver.url}/v1/traces")
     assert "answered 503" in state.last_error and state.last_error_at is not None
     exporter.shutdown()
-    SpanWriter.objects.all().delete()
+    Status.objects.span_writers().delete()
 
 
 @pytest.mark.usefixtures("span_table")
@@ -189,9 +188,9 @@ def test_a_collector_that_is_away_costs_nothing(recorder: Recorder, monkeypatch:
         time.sleep(0.02)
     assert (processor.exporter.delivered, processor.exporter.lost) == (0, len(recorder.spans))
     processor.shutdown()
-    row = SpanWriter.objects.get()
-    assert (row.written, row.lost) == (0, len(recorder.spans)) and "127.0.0.1" in row.last_error
-    SpanWriter.objects.all().delete()
+    values = Status.objects.span_writers().get().values
+    assert (values["written"], values["lost"]) == (0, len(recorder.spans)) and "127.0.0.1" in values["last_error"]
+    Status.objects.span_writers().delete()
 
 
 def test_a_full_queue_is_counted() -> None:

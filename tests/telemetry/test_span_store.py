@@ -13,7 +13,8 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from collections_app.advisory_locks import LockSpace, release_session_lock, try_session_lock, whole
-from evaluation_app.models import Span, SpanWriter
+from collections_app.models import Status
+from evaluation_app.models import Span
 from evaluation_app.telemetry.store import span_store
 from evaluation_app.telemetry.store.span_store import Partition, forget_writers, gaps, list_partitions, maintain, width
 from ragd_site.observability.tracing import connect
@@ -239,7 +240,7 @@ def test_spans_of_the_default_partition_go_in_batches() -> None:
 
 
 def test_counts_of_writers_that_are_gone_are_forgotten() -> None:
-    SpanWriter.objects.create(name="gone", updated_at=timezone.now() - timedelta(days=8))
-    SpanWriter.objects.create(name="here", updated_at=timezone.now())
+    Status.objects.create(kind="span_writer", name="gone", made_at=timezone.now() - timedelta(days=8))
+    Status.objects.create(kind="span_writer", name="here", made_at=timezone.now())
     assert forget_writers() == 1
-    assert list(SpanWriter.objects.values_list("name", flat=True)) == ["here"]
+    assert list(Status.objects.values_list("name", flat=True)) == ["here"]

@@ -79,7 +79,7 @@ def count_queries(visitor: Client, address: str) -> int:
 def test_lists_ask_as_much_for_three_rows_as_for_one(
     visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
 ) -> None:
-    from collections_app.models import IngestJob, WorkerHeartbeat
+    from collections_app.models import IngestJob, Status
     from evaluation_app.models import Experiment, GoldenQuestion, GoldenSet, Span
 
     addresses = [
@@ -93,7 +93,7 @@ def test_lists_ask_as_much_for_three_rows_as_for_one(
         fill(f"other {number}", documents=0)
         for state in ("queued", "running", "failed"):
             IngestJob.objects.create(collection=collection, doc_id=f"{number}.txt", state=state)
-        WorkerHeartbeat.objects.create(name=f"worker-{number}", beat_at=timezone.now())
+        Status.objects.create(kind="worker", name=f"worker-{number}")
         ask(f"What is a whale, {number}?")
         Span.objects.create(
             trace_id=f"{number:032x}", span_id=f"{number:016x}", name="rag.pipeline nature", kind="INTERNAL",

@@ -24,7 +24,7 @@ from collections_app.http.navigation import all_pages
 from collections_app.jobs import operations
 from collections_app.jobs.operations import cancel_operation, process_operation, requeue_operations
 from collections_app.jobs.workers import record_archive, record_backup, record_drill
-from collections_app.models import Operation, Report
+from collections_app.models import Operation, Status
 from evaluation_app import conformance
 from ragd.conformance import run
 from ragd_site.operations.palette import NEW, VERBS, _done_with, _pages, find_destinations
@@ -280,7 +280,7 @@ def test_operations_shows_the_last_backup_and_the_last_drill(visitor: Client) ->
     assert '<dd data-drill="never">' in shown()
     assert 'data-late="no"' in shown()
     assert "s3://vault/ragd" in shown() and "12,345" in shown()
-    Report.objects.filter(name="backup").update(made_at=timezone.now() - timedelta(hours=27))
+    Status.objects.filter(name="backup").update(made_at=timezone.now() - timedelta(hours=27))
     record_archive({"until": timezone.now().isoformat()})
     record_drill({"differences": ["public.documents has <3> rows"], "error": ""}, passed=False)
     assert 'data-late="yes"' in shown()
@@ -292,7 +292,7 @@ def test_operations_shows_the_last_backup_and_the_last_drill(visitor: Client) ->
 
 def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..., Any]) -> None:
     from collections_app.jobs.maintenance import maintain
-    from collections_app.models import IngestBatch, IngestJob, Provider, WorkerHeartbeat
+    from collections_app.models import IngestBatch, IngestJob, Provider
 
     collection = fill(documents=1)
     now = timezone.now()
@@ -306,7 +306,7 @@ def test_operations_shows_what_needs_somebody(visitor: Client, fill: Callable[..
     IngestJob.objects.create(**values, doc_id="stuck.md", state="running", worker="host:2", lease_until=now)
     IngestJob.objects.create(**values, doc_id="poison.md", state="quarantined", error="The reader crashed.")
     failed = IngestJob.objects.create(**values, doc_id="failed.md", state="failed", error="It broke.")
-    WorkerHeartbeat.objects.create(name="host:1", memory_mb=321)
+    Status.objects.create(kind="worker", name="host:1", values={"memory_mb": 321})
     Provider.objects.create(
         name="http://host/v1 model", failures=4, open_until=now + timedelta(minutes=1), error="It answered 503."
     )

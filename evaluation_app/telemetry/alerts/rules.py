@@ -44,7 +44,7 @@ from collections_app.jobs.leases import RetryPolicy
 from collections_app.jobs.operation_models import SILENT_AFTER
 from collections_app.jobs.operations import OperationProgress, handles, perform_operation, request_operation
 from collections_app.jobs.workers import backup_state
-from collections_app.models import Collection, IngestJob, Operation, WorkerHeartbeat
+from collections_app.models import Collection, IngestJob, Operation, Status
 from collections_app.sources.records import count_states
 from collections_app.sources.web_client import make_guard, user_agent
 from evaluation_app.measures.catalogue import measure_of
@@ -140,7 +140,7 @@ def _queue_age(rule: AlertRule) -> list[Reading]:
 
 
 def _workers(rule: AlertRule) -> list[Reading]:
-    return [Reading(WorkerHeartbeat.objects.filter(beat_at__gt=timezone.now() - SILENT_AFTER).count())]
+    return [Reading(Status.objects.alive(SILENT_AFTER).count())]
 
 
 def _failing_sources(rule: AlertRule) -> list[Reading]:

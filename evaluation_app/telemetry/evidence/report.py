@@ -21,7 +21,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
 from collections_app.domain.rows import read_statements
-from collections_app.models import Report
+from collections_app.models import Status
 from evaluation_app.telemetry.store.span_store import lost_spans
 from ragd import telemetry
 from ragd.conventions import TABLES
@@ -528,7 +528,7 @@ def kept_report(
     """The report of a range as the address states it (words), from what was counted within KEPT, else counted now.
     again: counted now in any case."""
     name = _name(words, limit)
-    stored = None if again else Report.objects.filter(name=name, made_at__gte=timezone.now() - KEPT).first()
+    stored = None if again else Status.objects.results().filter(name=name, made_at__gte=timezone.now() - KEPT).first()
     tallies = _read_tallies(stored.values) if stored else None
     if stored is None or tallies is None:
         return _count(name, requested, limit)
@@ -539,9 +539,9 @@ def refresh_usual() -> bool:
     """Count what the page shows first once more, where that is older than REFRESHED; whether it was. Forgets the
     reports that are too old."""
     now = timezone.now()
-    Report.objects.filter(name__startswith=PREFIX, made_at__lt=now - KEPT).delete()
+    Status.objects.results().filter(name__startswith=PREFIX, made_at__lt=now - KEPT).delete()
     name = _name(USUAL, LOOKED_AT)
-    if Report.objects.filter(name=name, made_at__gte=now - REFRESHED).exists():
+    if Status.objects.results().filter(name=name, made_at__gte=now - REFRESHED).exists():
         return False
     _count(name, Range(now - timedelta(days=USUAL_DAYS), now + timedelta(seconds=1)), LOOKED_AT)
     return True
@@ -562,7 +562,7 @@ def _count(name: str, requested: Range, limit: int | None) -> EvidenceReport:
         "since": requested.since.isoformat(), "until": requested.until.isoformat(),
     }  # fmt: skip
     if sum(tallies.seen.values()) >= KEPT_FROM:
-        Report.objects.update_or_create(name=name, defaults={"values": values, "made_at": now})
+        now = Status.objects.keep(Status.Kind.RESULT, name, values).made_at
     return build_report(requested, tallies=tallies, made_at=now)
 
 

@@ -29,7 +29,7 @@ from collections_app.domain.senders import foreign_sender
 from collections_app.http.page_requests import PageRequest, field_of, render_page, submit_form
 from collections_app.jobs.operation_models import SILENT_AFTER
 from collections_app.jobs.workers import backup_state
-from collections_app.models import IngestJob, WorkerHeartbeat
+from collections_app.models import IngestJob, Status
 from collections_app.sources.records import count_states
 from evaluation_app.models import Alert, AlertRule
 from evaluation_app.runs.requests import quality_scores
@@ -88,7 +88,7 @@ def _queue_gauges() -> list[GaugeMetricFamily]:
     waiting = IngestJob.objects.filter(state=IngestJob.State.QUEUED)
     lanes = dict(waiting.order_by().values_list("lane").annotate(total=Count("pk")))
     oldest = waiting.order_by("created_at").values_list("created_at", flat=True).first()
-    workers = WorkerHeartbeat.objects.filter(beat_at__gt=now - SILENT_AFTER).count()
+    workers = Status.objects.alive(SILENT_AFTER).count()
     return [
         _family(metrics.JOBS, (((state,), states.get(state, 0)) for state in IngestJob.State.values)),
         _family(metrics.QUEUE_DEPTH, (((name,), lanes.get(lane, 0)) for lane, name in LANES.items())),

@@ -25,6 +25,7 @@ import psycopg
 from opentelemetry.sdk.trace import Event, ReadableSpan
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.trace import format_span_id, format_trace_id
+from psycopg.types.json import Jsonb
 from pydantic_core import to_json
 
 from ragd import telemetry
@@ -149,10 +150,8 @@ def _number(value: Any) -> float | None:
 
 LOG_EVERY_S = 60.0
 COUNT_SPANS = """
-INSERT INTO span_writers (name, endpoint, written, lost, last_error, last_error_at, updated_at)
-VALUES (%(name)s, %(endpoint)s, %(written)s, %(lost)s, %(last_error)s, %(last_error_at)s, now())
-ON CONFLICT (name) DO UPDATE SET endpoint = excluded.endpoint, written = excluded.written, lost = excluded.lost,
-    last_error = excluded.last_error, last_error_at = excluded.last_error_at, updated_at = now()
+INSERT INTO statuses (kind, name, values, made_at) VALUES ('span_writer', %(name)s, %(values)s, now())
+ON CONFLICT (kind, name) DO UPDATE SET values = excluded.values, made_at = now()
 """
 
 log = logging.getLogger(__name__)
@@ -224,16 +223,14 @@ class CountedExporter(SpanExporter):
             log.warning("%d spans are lost: %s (%d lost so far)", spans_count, self.last_error, self.lost)
 
     def _store_counts(self, connection: psycopg.Connection[Any], endpoint: str = "") -> None:
-        """endpoint: as in `SpanWriter`."""
+        """endpoint: of the collector, "" for the span store."""
+        name = f"{self._name}:{os.getpid()}" + (" to a collector" if endpoint else "")
+        failed_at = self.last_error_at.isoformat() if self.last_error_at else None
         values = {
-            "name": f"{self._name}:{os.getpid()}" + (" to a collector" if endpoint else ""),
-            "endpoint": endpoint,
-            "written": self.delivered,
-            "lost": self.lost,
-            "last_error": self.last_error,
-            "last_error_at": self.last_error_at,
-        }
-        connection.execute(COUNT_SPANS, values)
+            "endpoint": endpoint, "written": self.delivered, "lost": self.lost,
+            "last_error": self.last_error, "last_error_at": failed_at,
+        }  # fmt: skip
+        connection.execute(COUNT_SPANS, {"name": name, "values": Jsonb(values)})
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
         return True

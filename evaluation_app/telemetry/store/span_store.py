@@ -17,8 +17,9 @@ from typing import Any
 from uuid import UUID
 
 from django.db import IntegrityError, OperationalError, connection, transaction
-from django.db.models import Max, Min, Sum
+from django.db.models import Max, Min
 from django.utils import timezone
+from django.utils.dateparse import parse_datetime
 from ninja import Field, Schema
 from opentelemetry import trace
 from psycopg.errors import DeadlockDetected, LockNotAvailable
@@ -28,7 +29,8 @@ from collections_app.advisory_locks import LockSpace, session_lock, whole
 from collections_app.collections.retention_periods import kept_for
 from collections_app.domain.formats import MEGABYTE
 from collections_app.http.schemas import IsoTime, Stored
-from evaluation_app.models import Span, SpanWriter
+from collections_app.models import Status
+from evaluation_app.models import Span
 from evaluation_app.models.spans import SpanQuerySet
 from ragd import telemetry
 from ragd.conventions import Report, validate_all
@@ -192,12 +194,12 @@ def flush_pending(run: QueryRun) -> None:
 
 def forget_writers() -> int:
     """Forget the counts of processes that wrote nothing for WRITER_DAYS; returns how many."""
-    return SpanWriter.objects.filter(updated_at__lt=timezone.now() - timedelta(days=WRITER_DAYS)).delete()[0]
+    return Status.objects.forget(Status.Kind.SPAN_WRITER, timezone.now() - timedelta(days=WRITER_DAYS))
 
 
 def lost_spans() -> int:
     """Spans that every process of the last days counted as lost on the way to the span store."""
-    return sum(SpanWriter.objects.filter(endpoint="").values_list("lost", flat=True))
+    return stored_spans().lost
 
 
 def run_validity(run: QueryRun) -> Mapping[str, Report]:
@@ -215,8 +217,9 @@ def spans_validity(spans: Sequence[Span]) -> Mapping[str, Report]:
 
 
 @dataclass(frozen=True, slots=True)
-class CollectorState:
-    """What all processes of the last days sent. endpoint: "" when nothing was ever sent or refused."""
+class SentSpans:
+    """What all processes of the last days handed to one target. endpoint: "" for the span store, and where nothing was
+    ever sent to a collector or refused by it."""
 
     endpoint: str
     sent: int
@@ -226,18 +229,31 @@ class CollectorState:
     updated_at: datetime | None
 
 
-def collector_state() -> CollectorState:
-    senders = SpanWriter.objects.exclude(endpoint="")
-    sums = senders.aggregate(sent=Sum("written"), lost=Sum("lost"), updated_at=Max("updated_at"))
-    newest = senders.order_by("-updated_at").first()
-    failed = senders.exclude(last_error_at=None).order_by("-last_error_at").first()
-    return CollectorState(
-        endpoint=newest.endpoint if newest else "",
-        sent=sums["sent"] or 0,
-        lost=sums["lost"] or 0,
-        last_error=failed.last_error if failed else "",
-        last_error_at=failed.last_error_at if failed else None,
-        updated_at=sums["updated_at"],
+def stored_spans() -> SentSpans:
+    """To the span store."""
+    return _add_up([row for row in _writers() if not row.values["endpoint"]])
+
+
+def collector_state() -> SentSpans:
+    """To a collector."""
+    return _add_up([row for row in _writers() if row.values["endpoint"]])
+
+
+def _writers() -> list[Status]:
+    """The last to write first."""
+    return list(Status.objects.span_writers().order_by("-made_at"))
+
+
+def _add_up(rows: Sequence[Status]) -> SentSpans:
+    counts: list[dict[str, Any]] = [row.values for row in rows]
+    failed: dict[str, Any] = max(counts, key=lambda each: each["last_error_at"] or "", default={})
+    return SentSpans(
+        endpoint=rows[0].values["endpoint"] if rows else "",
+        sent=sum(each["written"] for each in counts),
+        lost=sum(each["lost"] for each in counts),
+        last_error=failed.get("last_error", ""),
+        last_error_at=parse_datetime(failed.get("last_error_at") or ""),
+        updated_at=rows[0].made_at if rows else None,
     )
 
 

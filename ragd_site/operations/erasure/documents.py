@@ -37,7 +37,6 @@ from collections_app.models import (
     Collection,
     Document,
     DocumentRevision,
-    EmbeddedBatch,
     Erasure,
     IdempotencyRecord,
     IndexVersion,
@@ -45,12 +44,11 @@ from collections_app.models import (
     IngestJob,
     NearDuplicate,
     Operation,
-    OperationFile,
-    RecognizedPageCheckpoint,
     StateChange,
     StoredPage,
     TrashedDocument,
     Upload,
+    WorkPart,
 )
 from evaluation_app.failures.bisection import bisections_of
 from evaluation_app.golden.questions import Golden
@@ -439,10 +437,9 @@ def _drop_document(collection: Collection, names: Sequence[str], actor: Actor) -
     counts = Counter(delete_documents(collection, names, actor=actor))
     counts["trashed_documents"] = drop_trashed(collection, names)
     counts["archives"] = Upload.objects.filter(pk__in=archive_ids).delete()[0]
-    counts["recognized_pages"] = RecognizedPageCheckpoint.objects.filter(
-        collection_id=collection.pk, sha256__in=files
-    ).delete()[0]
-    counts["embedded_batches"] = EmbeddedBatch.objects.filter(job__in=job_ids).delete()[0]
+    parts = WorkPart.objects.filter(collection_id=collection.pk)
+    counts["recognized_pages"] = parts.filter(kind=WorkPart.Kind.PAGE, digest__in=files).delete()[0]
+    counts["embedded_batches"] = parts.filter(kind=WorkPart.Kind.VECTORS, key__in=map(str, job_ids)).delete()[0]
     counts["jobs"] = IngestJob.objects.filter(pk__in=job_ids).delete()[0]
     for model in (StateChange, StoredPage, ChunkFindings, DocumentRevision, ChunkOverlay):
         counts[model._meta.db_table] = model._default_manager.filter(**scope).delete()[0]
@@ -475,8 +472,9 @@ def _drop_from_index_versions(collection: Collection, names: Sequence[str]) -> N
 
 def _drop_files(collection_name: str) -> int:
     """Files of imports and exports of the collection that nobody works on."""
-    rows = OperationFile.objects.filter(operation__subject=collection_name).exclude(operation__finished_at=None)
-    return rows.delete()[0]
+    ended = Operation.objects.filter(subject=collection_name).exclude(finished_at=None)
+    keys = [str(pk) for pk in ended.values_list("pk", flat=True)]
+    return WorkPart.objects.filter(kind=WorkPart.Kind.FILE, key__in=keys).delete()[0]
 
 
 def erase_collection(collection: Collection, *, actor: Actor = None, dry_run: bool = False) -> Erasing:

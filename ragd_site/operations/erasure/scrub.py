@@ -73,10 +73,9 @@ ORDER BY c.relname, a.attnum
 SKIPPED = frozenset(
     {
         "trashed_documents", "trashed_chunks",
-        "documents", "document_revisions", "uploads", "page_layouts", "recognized_pages", "state_changes",
+        "documents", "document_revisions", "uploads", "page_layouts", "state_changes",
         "audit_events", "audit_links", "audit_head", "erasures", "api_keys", "model_settings", "model_prices",
-        "index_version_documents", "fetched_sources", "fetch_hosts", "worker_heartbeats", "providers",
-        "server_settings",
+        "index_version_documents", "fetched_sources", "providers", "server_settings",
     }
 )  # fmt: skip
 # rows that are of no use without their text

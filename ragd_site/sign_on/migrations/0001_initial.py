@@ -1,6 +1,4 @@
-from django.db import migrations, models
-from django.conf import settings
-import django.db.models.deletion
+from django.db import migrations
 
 CREATE_CACHE = """
 CREATE TABLE sign_on_cache (
@@ -13,7 +11,7 @@ CREATE INDEX sign_on_cache_expires ON sign_on_cache (expires);
 
 
 class Migration(migrations.Migration):
-    """What single sign-on gave, and the table of Django's cache (as `createcachetable` makes it)."""
+    """The table of Django's cache, as `createcachetable` makes it."""
 
     initial = True
     dependencies = [
@@ -23,24 +21,7 @@ class Migration(migrations.Migration):
         ("usersessions", "0001_initial"),
     ]
     # each change of a table that refers to users reads all others that do: fewer before ours are there
-    run_before = [("collections_app", "0002_models")]
+    run_before = [("collections_app", "0002_tables")]
     operations = [
-        migrations.CreateModel(
-            name="SignOnGrant",
-            fields=[
-                ("id", models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name="ID")),
-                ("superuser", models.BooleanField(default=False)),
-                ("groups", models.ManyToManyField(related_name="+", to="auth.group")),
-                (
-                    "user",
-                    models.OneToOneField(
-                        on_delete=django.db.models.deletion.CASCADE,
-                        related_name="sign_on_grant",
-                        to=settings.AUTH_USER_MODEL,
-                    ),
-                ),
-            ],
-            options={"db_table": "sign_on_grants"},
-        ),
         migrations.RunSQL(CREATE_CACHE, "DROP TABLE sign_on_cache"),
     ]

@@ -374,25 +374,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='EmbeddedBatch',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('job', models.UUIDField()),
-                ('first', models.IntegerField()),
-                ('size', models.IntegerField()),
-                ('digest', models.CharField(max_length=64)),
-                ('vectors', models.BinaryField()),
-                ('made_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('collection', models.ForeignKey(db_constraint=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection')),
-            ],
-            options={
-                'db_table': 'embedded_batches',
-                'constraints': [
-                    models.UniqueConstraint(fields=('job', 'first'), name='embedded_batches_key'),
-                ],
-            },
-        ),
-        migrations.CreateModel(
             name='Erasure',
             fields=[
                 ('id', models.UUIDField(default=uuid.uuid4, editable=False, primary_key=True, serialize=False)),
@@ -405,21 +386,6 @@ class Migration(migrations.Migration):
             options={
                 'db_table': 'erasures',
                 'ordering': ['at', 'id'],
-            },
-        ),
-        migrations.CreateModel(
-            name='FetchHost',
-            fields=[
-                ('host', models.TextField(db_collation='C', primary_key=True, serialize=False)),
-                ('next_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('robots', models.JSONField(blank=True, default=dict)),
-                ('asked_at', models.DateTimeField(default=django.utils.timezone.now)),
-            ],
-            options={
-                'db_table': 'fetch_hosts',
-                'indexes': [
-                    models.Index(fields=['asked_at'], name='fetch_hosts_asked_idx'),
-                ],
             },
         ),
         migrations.CreateModel(
@@ -688,21 +654,6 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='OperationFile',
-            fields=[
-                ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('position', models.IntegerField()),
-                ('content', models.BinaryField()),
-                ('operation', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='files', to='collections_app.operation')),
-            ],
-            options={
-                'db_table': 'operation_files',
-                'constraints': [
-                    models.UniqueConstraint(fields=('operation', 'position'), name='operation_files_position'),
-                ],
-            },
-        ),
-        migrations.CreateModel(
             name='PastIndex',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
@@ -756,36 +707,40 @@ class Migration(migrations.Migration):
             },
         ),
         migrations.CreateModel(
-            name='RecognizedPageCheckpoint',
+            name='Status',
             fields=[
                 ('id', models.BigAutoField(primary_key=True, serialize=False)),
-                ('sha256', models.CharField(max_length=64)),
-                ('engine', models.TextField()),
-                ('page', models.IntegerField()),
-                ('width', models.FloatField()),
-                ('height', models.FloatField()),
-                ('text', models.TextField()),
-                ('words', models.BinaryField()),
-                ('made_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
-                ('collection', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection')),
-            ],
-            options={
-                'db_table': 'recognized_pages',
-                'constraints': [
-                    models.UniqueConstraint(fields=('collection', 'sha256', 'engine', 'page'), name='recognized_pages_key'),
-                ],
-            },
-        ),
-        migrations.CreateModel(
-            name='Report',
-            fields=[
-                ('name', models.CharField(max_length=64, primary_key=True, serialize=False)),
+                ('kind', models.CharField(choices=[('worker', 'Worker'), ('span_writer', 'Span writer'), ('host', 'Host'), ('result', 'Result')], max_length=16)),
+                ('name', models.TextField(db_collation='C')),
                 ('values', models.JSONField(blank=True, default=dict)),
                 ('made_at', models.DateTimeField(default=django.utils.timezone.now)),
             ],
             options={
-                'db_table': 'reports',
-                'ordering': ['name'],
+                'db_table': 'statuses',
+                'ordering': ['kind', 'name'],
+                'constraints': [
+                    models.UniqueConstraint(fields=('kind', 'name'), name='statuses_key'),
+                ],
+            },
+        ),
+        migrations.CreateModel(
+            name='WorkPart',
+            fields=[
+                ('id', models.BigAutoField(primary_key=True, serialize=False)),
+                ('kind', models.CharField(choices=[('file', 'File'), ('vectors', 'Vectors'), ('page', 'Page')], max_length=8)),
+                ('key', models.TextField(db_collation='C')),
+                ('position', models.IntegerField()),
+                ('size', models.IntegerField(db_default=1, default=1)),
+                ('digest', models.CharField(db_default='', default='', max_length=64)),
+                ('content', models.BinaryField()),
+                ('made_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
+                ('collection', models.ForeignKey(db_constraint=False, db_index=False, null=True, on_delete=django.db.models.deletion.DO_NOTHING, related_name='+', to='collections_app.collection')),
+            ],
+            options={
+                'db_table': 'work_parts',
+                'constraints': [
+                    models.UniqueConstraint(fields=('kind', 'key', 'position'), name='work_parts_key'),
+                ],
             },
         ),
         migrations.CreateModel(
@@ -913,23 +868,6 @@ class Migration(migrations.Migration):
                 'indexes': [
                     models.Index(fields=['collection', 'doc_id'], name='trashed_chunks_document_idx'),
                 ],
-            },
-        ),
-        migrations.CreateModel(
-            name='WorkerHeartbeat',
-            fields=[
-                ('name', models.CharField(max_length=200, primary_key=True, serialize=False)),
-                ('host', models.TextField(default='')),
-                ('pid', models.IntegerField(default=0)),
-                ('job', models.UUIDField(blank=True, null=True)),
-                ('jobs_done', models.IntegerField(default=0)),
-                ('memory_mb', models.IntegerField(default=0)),
-                ('started_at', models.DateTimeField(default=django.utils.timezone.now)),
-                ('beat_at', models.DateTimeField(default=django.utils.timezone.now)),
-            ],
-            options={
-                'db_table': 'worker_heartbeats',
-                'ordering': ['name'],
             },
         ),
         migrations.CreateModel(
