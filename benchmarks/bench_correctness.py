@@ -30,7 +30,7 @@ from benchmarks.correctness_rows import KINDS, KnownAnswer, known_answers
 from benchmarks.written_answers import PARTS, UNTUNED, read_answers
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.protocol import Case, is_refusal
-from evaluation_app.measures.modes import failures
+from evaluation_app.measures.catalogue import failures
 from evaluation_app.measures.scores import Score, scored
 from evaluation_app.measures.statistics import auroc
 from evaluation_app.scoring.contributions import sentences_of

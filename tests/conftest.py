@@ -105,13 +105,13 @@ def pytest_configure(config: pytest.Config) -> None:
     openai_client.BACKOFF_MAX_S = 0.2  # an endpoint that fails is asked five times: 0.5, 1, 2 and 4 s after each other
     django.setup()
     from collections_app.endpoints import endpoints, server_settings
-    from retrieval_app.search import degrading
+    from retrieval_app.search import fallbacks
     from tests.databases import make_template, template_name
     from tests.embedding_memory import remember_vectors
 
     remember_vectors()
     endpoints.stored._read_at = server_settings.stored._read_at = 0.0  # no rows: a test without a database reads none
-    degrading.AWAY_S = 0.0  # an embedder that fails in one test is there in the next
+    fallbacks.AWAY_S = 0.0  # an embedder that fails in one test is there in the next
     endpoints.REFRESH_S = server_settings.REFRESH_S = math.inf  # a test that changes the rows says so
     if not hasattr(config, "workerinput"):
         make_template(settings.DATABASE_URL)

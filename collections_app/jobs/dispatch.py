@@ -20,9 +20,8 @@ from collections_app.chunks.finding_scan import redacted_spans
 from collections_app.chunks.policies import policy_of
 from collections_app.collections.models import key_label
 from collections_app.documents import stored_documents
-from collections_app.documents.files import drop_stale_uploads, require_upload
+from collections_app.documents.files import drop_stale_uploads, parse_with_recognition, require_upload
 from collections_app.documents.revisions.services import hand_edits
-from collections_app.documents.scans import parse_with_recognition
 from collections_app.documents.services import draft_of, require_unchanged, retry_on_conflict
 from collections_app.endpoints.providers import require_endpoint
 from collections_app.errors import UnknownError

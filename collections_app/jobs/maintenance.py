@@ -14,7 +14,7 @@ from django.db.models import Exists, OuterRef
 from collections_app.access.limits import forget_counts
 from collections_app.advisory_locks import LockSpace, session_lock, whole
 from collections_app.collections.deletion import purge_deleted
-from collections_app.documents.scans import drop_unused_recognition
+from collections_app.documents.files import drop_unused_recognition
 from collections_app.index.embedding_checkpoints import drop_orphaned_checkpoints
 from collections_app.index.measurements import submit_due_measurements
 from collections_app.index.past_indexes import drop_past_indexes

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from django.db import transaction
 
 from collections_app.access.document_access import access_of_sender, lists_of
-from collections_app.documents.files import parse_limits, read_content
-from collections_app.documents.scans import can_read
+from collections_app.documents.files import can_read, parse_limits, read_content
 from collections_app.documents.stored_documents import PARENT, lock_documents
 from collections_app.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.models import Collection, IngestJob, Upload

@@ -31,8 +31,7 @@ from collections_app.index.swap import Verdict, register_gate
 from collections_app.models import Collection, IndexVersion
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.sets import asked_questions
-from evaluation_app.measures.ranking import MEASURES
-from evaluation_app.measures.scores import Mean, mean
+from evaluation_app.measures.scores import MEASURES, Mean, mean
 from evaluation_app.measures.statistics import Interval, paired_difference
 from evaluation_app.models import GoldenSet, PromotionGate
 from evaluation_app.scoring.contributions import FirstRanks, first_rank, retrieval_scores

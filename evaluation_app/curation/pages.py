@@ -49,7 +49,7 @@ from evaluation_app.curation.gate import (
     set_gate,
 )
 from evaluation_app.measures.catalogue import find, order_of
-from evaluation_app.measures.ranking import MEASURES
+from evaluation_app.measures.scores import MEASURES
 from evaluation_app.models import EvaluationRun, GoldenSet, PromotionGate
 from evaluation_app.runs.requests import serving_runs, servings
 from ragd.errors import InvalidInput, RagdError

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from collections_app.jobs.leases import LeasedWork
-from evaluation_app.measures.modes import failures
+from evaluation_app.measures.catalogue import failures
 
 
 class EvaluationRun(LeasedWork):

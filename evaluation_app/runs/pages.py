@@ -28,7 +28,7 @@ from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection
 from evaluation_app.golden.sets import listed_sets, set_named
 from evaluation_app.measures.catalogue import CUTS, MEASURES
-from evaluation_app.measures.ranking import DOWNSTREAM
+from evaluation_app.measures.scores import DOWNSTREAM
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.api import jsonl_response
 from evaluation_app.runs.calibration_fit import TARGET, calibrate

@@ -15,8 +15,7 @@ from xml.etree import ElementTree
 from django.utils.translation import gettext, gettext_noop
 from ninja import Schema
 
-from evaluation_app.measures.catalogue import Bands, find
-from evaluation_app.measures.modes import failures
+from evaluation_app.measures.catalogue import Bands, failures, find
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.requests import ITEM_DEFERRED
 from evaluation_app.runs.runner import has_failed

@@ -15,8 +15,7 @@ from collections_app.http.fields import Printable
 from collections_app.http.schemas import Failure, IsoTime, IsoTimeOrNull, Request, Stored
 from collections_app.http.validation import WHOLE, SomeUuid
 from evaluation_app.golden.questions import Golden
-from evaluation_app.measures.ranking import LABEL_THRESHOLD
-from evaluation_app.measures.scores import Score
+from evaluation_app.measures.scores import LABEL_THRESHOLD, Score
 from evaluation_app.measures.statistics import Anchored
 from evaluation_app.models import EvaluationItem, EvaluationRun
 from evaluation_app.runs.summaries import Miss as MissedThreshold

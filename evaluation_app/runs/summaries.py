@@ -26,11 +26,11 @@ from evaluation_app.measures.catalogue import (
     Band,
     Measure,
     by_construction,
+    failures,
     find,
     measure_of,
     order_of,
 )
-from evaluation_app.measures.modes import failures
 from evaluation_app.measures.scores import Score, mean
 from evaluation_app.measures.statistics import bootstrap_mean
 from evaluation_app.models import EvaluationRun

@@ -18,10 +18,9 @@ from collections_app.endpoints.providers import at_once
 from collections_app.errors import ServiceError
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.protocol import Case
-from evaluation_app.measures import ranking
+from evaluation_app.measures import scores as formulas
 from evaluation_app.measures.catalogue import CHUNK
-from evaluation_app.measures.ranking import DOWNSTREAM, MEASURES
-from evaluation_app.measures.scores import Annotation, Score, Sentence, failed, unscorable
+from evaluation_app.measures.scores import DOWNSTREAM, MEASURES, Annotation, Score, Sentence, failed, unscorable
 from ragd import telemetry
 from ragd.errors import RagdError
 from ragd.types import Candidate
@@ -254,7 +253,7 @@ def first_rank(keys: Sequence[str], golden: Golden, *, by_document: bool = False
 
 NO_EXPECTED = "no expected answer is known"
 NO_RESULTS = "no document was retrieved"
-NAMES = tuple(f"erag_{name}" for name in ranking.AGGREGATES)
+NAMES = tuple(f"erag_{name}" for name in formulas.AGGREGATES)
 DIGITS = 6
 UNKNOWN = "I do not know."
 BY_ITSELF = (
@@ -288,10 +287,10 @@ def measure_contributions(
     results: Sequence[Mapping[str, Any]],
     expected: str,
     measure: str,
-    threshold: float = ranking.LABEL_THRESHOLD,
+    threshold: float = formulas.LABEL_THRESHOLD,
 ) -> Contributions:
     """results: of a stored run, in rank order. measure: of DOWNSTREAM, by which answers are labelled. threshold: see
-    `ranking.aggregate`.
+    `formulas.aggregate`.
 
     Without an expected answer or without results the scores are unscorable and nothing is asked. An answerer that fails
     for one chunk leaves that label out, and the scores are errors of its kind: a list with a hole has no figure. One
@@ -313,7 +312,7 @@ def measure_contributions(
 
 def aggregates(labels: Sequence[float], threshold: float) -> dict[str, Score]:
     """erag_precision, erag_success, erag_map, erag_mrr, erag_ndcg over the whole list."""
-    return {f"erag_{name}": ranking.aggregate(labels, name, threshold=threshold) for name in ranking.AGGREGATES}
+    return {f"erag_{name}": formulas.aggregate(labels, name, threshold=threshold) for name in formulas.AGGREGATES}
 
 
 def unscorable_contributions(results: Sequence[Mapping[str, Any]], reason: str) -> Contributions:
@@ -415,6 +414,6 @@ def _record(result: Mapping[str, Any], label: _Label, without: _Label) -> dict[s
         "effect": None,
     }
     if label.worth is not None and without.worth is not None:
-        contributed = ranking.contribution(label.worth, without.worth)
-        return record | {"contribution": round(contributed, DIGITS), "effect": ranking.effect(contributed)}
+        contributed = formulas.contribution(label.worth, without.worth)
+        return record | {"contribution": round(contributed, DIGITS), "effect": formulas.effect(contributed)}
     return record | {"error": label.error or without.error}

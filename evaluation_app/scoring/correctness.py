@@ -24,8 +24,7 @@ from collections_app.domain.dates import Date
 from collections_app.domain.quantities import PERIOD_WORDS, Quantity, is_german, stem
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.protocol import ComponentJudge, Vectors, embed_texts
-from evaluation_app.measures.ranking import NOTHING_EXPECTED
-from evaluation_app.measures.scores import Score, failed, scored, unscorable
+from evaluation_app.measures.scores import NOTHING_EXPECTED, Score, failed, scored, unscorable
 from ragd.errors import RagdError
 from ragd.text.chunking import split_sentences
 from ragd.types import Embedder

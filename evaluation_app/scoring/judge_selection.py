@@ -22,8 +22,7 @@ from evaluation_app.judges.panel import MEMBERS_MAX, MEMBERS_MIN, PanelJudge
 from evaluation_app.judges.protocol import Judge, JudgementCache
 from evaluation_app.judges.rubrics import Grader
 from evaluation_app.judges.support_model import SupportModel, SupportModelError
-from evaluation_app.measures.ranking import DOWNSTREAM, LABEL_THRESHOLD, check_threshold
-from evaluation_app.measures.scores import UNITS, Unit
+from evaluation_app.measures.scores import DOWNSTREAM, LABEL_THRESHOLD, UNITS, Unit, check_threshold
 from evaluation_app.models import KeptJudgement
 from ragd.errors import InvalidInput
 from ragd.identity import can_be_stored

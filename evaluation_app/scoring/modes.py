@@ -41,26 +41,32 @@ from evaluation_app.measures.catalogue import (
     CORRECT,
     DOCUMENT_BANDS,
     Bands,
-    Measure,
-    by_construction,
-    find,
-    measure_of,
-    order_of,
-    read_bands,
-)
-from evaluation_app.measures.modes import (
     Change,
+    Measure,
     Mode,
     ModeFix,
     Part,
     Table,
+    by_construction,
     failures,
+    find,
     find_mode,
+    measure_of,
     mode_title,
+    order_of,
+    read_bands,
     stored_table,
 )
-from evaluation_app.measures.ranking import NOTHING_EXPECTED
-from evaluation_app.measures.scores import NO_ANSWER, NO_CONTEXT, Score, failed, key_answer, scored, unscorable
+from evaluation_app.measures.scores import (
+    NO_ANSWER,
+    NO_CONTEXT,
+    NOTHING_EXPECTED,
+    Score,
+    failed,
+    key_answer,
+    scored,
+    unscorable,
+)
 from evaluation_app.measures.statistics import auroc
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.scoring.correctness import states

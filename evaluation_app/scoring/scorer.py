@@ -26,8 +26,17 @@ from evaluation_app.judges.llm_judge import LlmComponents
 from evaluation_app.judges.panel import disagree
 from evaluation_app.judges.protocol import Case, ComponentJudge, Judgement, JudgementCache, embed_texts
 from evaluation_app.judges.rubrics import RubricScores, read_rubrics, score_rubrics
-from evaluation_app.measures.ranking import DOWNSTREAM, NOTHING_RELEVANT
-from evaluation_app.measures.scores import NO_ANSWER, NO_CONTEXT, REFUSED, Score, failed, scored, unscorable
+from evaluation_app.measures.scores import (
+    DOWNSTREAM,
+    NO_ANSWER,
+    NO_CONTEXT,
+    NOTHING_RELEVANT,
+    REFUSED,
+    Score,
+    failed,
+    scored,
+    unscorable,
+)
 from evaluation_app.models import Span as StoredSpan
 from evaluation_app.reviews.calibration import JudgeFit, fit_in_force, fit_named
 from evaluation_app.scoring.contributions import NAMES as ERAG_NAMES

@@ -47,7 +47,7 @@ from retrieval_app.chat.stream_views import DrawnStream
 from retrieval_app.llm.chat_model import stops_with
 from retrieval_app.models import ChatAssistant, QueryRun
 from retrieval_app.runs.presenters import draw_citation, mark_words
-from retrieval_app.search.degrading import offered_models
+from retrieval_app.search.fallbacks import offered_models
 from retrieval_app.search.query_pipeline import RunListener
 
 

@@ -33,7 +33,7 @@ from retrieval_app.chat.threads import make_whole, turns_of
 from retrieval_app.models import ChatAssistant, ChatMessage, QueryRun
 from retrieval_app.plans.services import choose_plan
 from retrieval_app.search import query_pipeline
-from retrieval_app.search.degrading import known_models
+from retrieval_app.search.fallbacks import known_models
 from retrieval_app.search.query_pipeline import Beside, QueryRequest, RunListener, lead_first
 
 PROMPT_CHARS_MAX = 8_000

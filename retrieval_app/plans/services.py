@@ -27,7 +27,7 @@ from ragd.store.store import fetch_all
 from ragd.types import RetrievePlan
 from retrieval_app.models import Calibration, SavedPlan
 from retrieval_app.search.confidence import Rule
-from retrieval_app.search.corrective import Corrector, Retrieve
+from retrieval_app.search.fallbacks import Corrector, Retrieve
 
 SERVER_PLAN = "server"  # names the server's defaults, whatever the collection's default plan is
 OFF = "none"  # rerank or compress: not at all, whatever the saved plan says

@@ -20,7 +20,7 @@ from ragd.types import PLAN_BOUNDS, PLAN_DEFAULTS, RetrievePlan
 from retrieval_app.models import QueryRun, SavedPlan
 from retrieval_app.plans.forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, form_values
 from retrieval_app.plans.services import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
-from retrieval_app.search.degrading import offered_models, offered_name
+from retrieval_app.search.fallbacks import offered_models, offered_name
 from retrieval_app.search.query_pipeline import Beside, lead_first
 
 USUAL = ("", gettext_lazy("Default"))

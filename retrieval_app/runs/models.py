@@ -171,7 +171,7 @@ class QueryRun(models.Model):
     replays try plans. replay_of: the run whose plan and query were run again. evidence: 0 to 1, of the answer's best
     sentence, where the answerer measures it. retrieval_confidence, retrieval_action and fallback_triggered: of a
     collection that is calibrated (`search.corrective`); correction: how they came about, null where nothing
-    was weighed. degraded: [{"step", "reason"}] of what it did without (see `retrieval_app.search.degrading`).
+    was weighed. degraded: [{"step", "reason"}] of what it did without (see `retrieval_app.search.fallbacks`).
     conversation_id: the caller's name of the turns that the run belongs to, the thread's id for the chat;
     "" for none.
     """

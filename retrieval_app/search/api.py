@@ -34,7 +34,7 @@ from retrieval_app.runs.receipts import make_receipt, own_key
 from retrieval_app.runs.replay import replay
 from retrieval_app.runs.run_log import JSON_LINES, RunLog, send_log
 from retrieval_app.search import schemas
-from retrieval_app.search.degrading import check_overrides
+from retrieval_app.search.fallbacks import check_overrides
 from retrieval_app.search.query_pipeline import QueryRequest, RunListener, ask, search
 
 SomeResponse = TypeVar("SomeResponse", bound=schemas.SearchResponse)

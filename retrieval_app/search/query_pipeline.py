@@ -49,8 +49,7 @@ from retrieval_app.models import Calibration, QueryRun
 from retrieval_app.plans.services import open_corrector
 from retrieval_app.runs.lineage import keep_run
 from retrieval_app.search import inspection
-from retrieval_app.search.corrective import Corrector
-from retrieval_app.search.degrading import Retrieve, degrading, may_degrade, note_degraded
+from retrieval_app.search.fallbacks import Corrector, Retrieve, degrading, may_degrade, note_degraded
 
 THREAD = "thread"  # the key of metadata that names the thread of its files
 NAMES_JOINED = " + "  # no collection has a name with blanks

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
-from collections_app.documents import scans
+from collections_app.documents import files
 from collections_app.documents.page_pictures import find_pages
 from collections_app.documents.services import reindex_documents
 from collections_app.jobs.attempts import JobProgress
@@ -70,11 +70,11 @@ def test_a_scan_is_refused_without_an_engine_and_read_page_by_page_by_retries_th
         job = submit(notes, "scan.pdf", make_scan("PDF", *LINES, "left out"))
         assert run_job(job.pk) == "failed"
         assert reload(job).error_type == "scanned" and 'EXTRAS="ocr"' in reload(job).error
-        assert not scans.can_read("image/png") and scans.can_read("text/csv")
+        assert not files.can_read("image/png") and files.can_read("text/csv")
     settings.RAGD_OCR = "off"
     assert run_job(retry_job(reload(job)).pk) == "failed" and "RAGD_OCR=auto" in reload(job).error
     settings.RAGD_OCR, settings.RAGD_OCR_MAX_PAGES = "rapidocr", 3
-    assert scans.can_read("image/png")
+    assert files.can_read("image/png")
     job = retry_job(reload(job))
     advance = JobProgress.advance
 
@@ -90,8 +90,8 @@ def test_a_scan_is_refused_without_an_engine_and_read_page_by_page_by_retries_th
     assert list(WorkPart.objects.filter(kind="page").values_list("position", flat=True)) == [1]
 
     asked: list[Any] = []
-    recognize = scans.recognize
-    monkeypatch.setattr(scans, "recognize", lambda *a, **k: asked.append(list(a[2])) or recognize(*a, **k))
+    recognize = files.recognize
+    monkeypatch.setattr(files, "recognize", lambda *a, **k: asked.append(list(a[2])) or recognize(*a, **k))
     job = retry_job(reload(job))
     assert run_job(job.pk) == "succeeded" and asked == [[2, 3]]
     document = Document.objects.get()
@@ -110,9 +110,9 @@ def test_a_scan_is_refused_without_an_engine_and_read_page_by_page_by_retries_th
     asked.clear()
     assert run_job(again.pk) == "succeeded" and asked == []
     assert len(words_of(Document.objects.get(), 3)) == 5
-    assert scans.drop_unused_recognition() == 0
+    assert files.drop_unused_recognition() == 0
     Upload.objects.all().delete()
-    assert scans.drop_unused_recognition() == 3
+    assert files.drop_unused_recognition() == 3
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ import pytrec_eval
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluation_app.measures import ranking, statistics
+from evaluation_app.measures import scores, statistics
 from evaluation_app.measures.scores import (
     NO_ANSWER,
     NO_CONTEXT,
@@ -48,10 +48,10 @@ def test_every_measure_equals_trec_eval(order: list[str], grades: dict[str, int]
     theirs = pytrec_eval.RelevanceEvaluator({"q": grades}, names).evaluate(run)["q"]
     first = {"q": {item: score for item, score in run["q"].items() if item in order[:k]}}
     theirs |= pytrec_eval.RelevanceEvaluator({"q": grades}, {"recip_rank"}).evaluate(first)["q"]
-    for name, measure in ranking.MEASURES.items():
+    for name, measure in scores.MEASURES.items():
         score = measure(order, grades, k)
         if not any(grades.values()):
-            assert score == unscorable(ranking.NOTHING_RELEVANT)
+            assert score == unscorable(scores.NOTHING_RELEVANT)
             continue
         expected = theirs["recip_rank"] if name == "mrr" else theirs[f"{THEIR_NAMES[name]}_{k}"]
         assert score.value == pytest.approx(expected, abs=1e-9), name
@@ -59,14 +59,14 @@ def test_every_measure_equals_trec_eval(order: list[str], grades: dict[str, int]
 
 def test_a_ranking_by_hand() -> None:
     order, relevant = ["a", "b", "c", "d"], {"b": 1.0, "d": 2.0, "z": 1.0}
-    assert ranking.precision(order, relevant, 4).value == 0.5
-    assert ranking.recall(order, relevant, 4).value == pytest.approx(2 / 3)
-    assert ranking.reciprocal_rank(order, relevant, 4).value == 0.5
-    assert ranking.average_precision(order, relevant, 4).value == pytest.approx((1 / 2 + 2 / 4) / 3)
+    assert scores.precision(order, relevant, 4).value == 0.5
+    assert scores.recall(order, relevant, 4).value == pytest.approx(2 / 3)
+    assert scores.reciprocal_rank(order, relevant, 4).value == 0.5
+    assert scores.average_precision(order, relevant, 4).value == pytest.approx((1 / 2 + 2 / 4) / 3)
     gain = 1 / math.log2(3) + 2 / math.log2(5)
     ideal = 2 + 1 / math.log2(3) + 1 / 2
-    assert ranking.ndcg(order, relevant, 4).value == pytest.approx(gain / ideal)
-    assert ranking.hit([], relevant, 3).value == 0.0
+    assert scores.ndcg(order, relevant, 4).value == pytest.approx(gain / ideal)
+    assert scores.hit([], relevant, 3).value == 0.0
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_ranking_by_hand() -> None:
 )
 def test_what_is_no_ranking_is_refused(order: list[str], relevant: dict[str, float], k: int, named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        ranking.precision(order, relevant, k)
+        scores.precision(order, relevant, k)
 
 
 def test_a_mean_says_what_it_covers() -> None:
@@ -124,19 +124,19 @@ def test_a_score_without_its_reason_is_refused() -> None:
 
 def test_answers_against_expected_ones() -> None:
     wanted = ["The kettle boils at 100 degrees", "100 degrees"]
-    assert ranking.exact_match("A kettle boils at 100 degrees.", wanted).value == 1.0
-    assert ranking.exact_match("At 100 degrees", wanted).value == 0.0
-    assert ranking.contains("It boils at 100 degrees, says the book", wanted).value == 1.0
-    assert ranking.contains("It boils at 1000 degrees", wanted).value == 0.0
-    assert ranking.f1("at 100 degrees", wanted).value == pytest.approx(2 * 2 / 5)
-    assert ranking.rouge_l("degrees 100", ["100 degrees"]).value == pytest.approx(2 * 1 / 4)
-    assert ranking.rouge_l("one two three", ["one two"]).value == pytest.approx(2 * 2 / 5)
-    assert ranking.rouge_l("one three", ["one two three"]).value == pytest.approx(2 * 2 / 5)
-    assert ranking.rouge_l("one two three four", ["two zero four one"]).value == pytest.approx(2 * 2 / 8)
-    assert ranking.accuracy("Yes, it does.", ["yes"]).value == 1.0
-    assert ranking.accuracy("It does, yes", ["yes"]).value == 0.0
-    for measure in ranking.DOWNSTREAM.values():
-        assert measure("anything", []) == unscorable(ranking.NOTHING_EXPECTED)
+    assert scores.exact_match("A kettle boils at 100 degrees.", wanted).value == 1.0
+    assert scores.exact_match("At 100 degrees", wanted).value == 0.0
+    assert scores.contains("It boils at 100 degrees, says the book", wanted).value == 1.0
+    assert scores.contains("It boils at 1000 degrees", wanted).value == 0.0
+    assert scores.f1("at 100 degrees", wanted).value == pytest.approx(2 * 2 / 5)
+    assert scores.rouge_l("degrees 100", ["100 degrees"]).value == pytest.approx(2 * 1 / 4)
+    assert scores.rouge_l("one two three", ["one two"]).value == pytest.approx(2 * 2 / 5)
+    assert scores.rouge_l("one three", ["one two three"]).value == pytest.approx(2 * 2 / 5)
+    assert scores.rouge_l("one two three four", ["two zero four one"]).value == pytest.approx(2 * 2 / 8)
+    assert scores.accuracy("Yes, it does.", ["yes"]).value == 1.0
+    assert scores.accuracy("It does, yes", ["yes"]).value == 0.0
+    for measure in scores.DOWNSTREAM.values():
+        assert measure("anything", []) == unscorable(scores.NOTHING_EXPECTED)
         assert measure("", ["word"]).value == 0.0
         assert measure("word", [""]).value == 0.0
         assert measure("word", ["other", "word"]).value == 1.0
@@ -145,11 +145,11 @@ def test_answers_against_expected_ones() -> None:
 @pytest.mark.parametrize(("name", "value"), [("exact_match", 1.0), ("f1", 1.0), ("rouge_l", 1.0), ("contains", 1.0),
                                              ("accuracy", 0.0)])  # fmt: skip
 def test_no_words_against_no_words(name: str, value: float) -> None:
-    assert ranking.DOWNSTREAM[name]("", ["The!"]).value == value
+    assert scores.DOWNSTREAM[name]("", ["The!"]).value == value
 
 
 def test_words_are_compared_as_squad_does() -> None:
-    assert ranking.normal_words("The  CAT's $5 a\u00a0hat, an ﬁne + Straße") == [
+    assert scores.normal_words("The  CAT's $5 a\u00a0hat, an ﬁne + Straße") == [
         "cat", "s", "5", "hat", "fine", "strasse",
     ]  # fmt: skip
 
@@ -158,28 +158,28 @@ def test_graded_labels_are_grades_of_ndcg_and_relevant_from_a_threshold_on() -> 
     labels = [0.2, 0.9, 0.5]
     ideal = 0.9 + 0.5 / math.log2(3) + 0.2 / 2
     gained = 0.2 + 0.9 / math.log2(3) + 0.5 / 2
-    assert ranking.aggregate(labels, "ndcg").value == pytest.approx(gained / ideal)
-    assert ranking.aggregate(labels, "mrr").value == 0.5
-    assert ranking.aggregate(labels, "mrr", threshold=0.2).value == 1.0
-    assert ranking.aggregate(labels, "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert ranking.aggregate(labels, "map", threshold=0.6).value == 0.5
-    assert ranking.aggregate([0.2, 0.3], "map").value == 0.0, "none is relevant"
-    assert ranking.aggregate(labels, "ndcg", 1).value == pytest.approx(0.2 / 0.9)
+    assert scores.aggregate(labels, "ndcg").value == pytest.approx(gained / ideal)
+    assert scores.aggregate(labels, "mrr").value == 0.5
+    assert scores.aggregate(labels, "mrr", threshold=0.2).value == 1.0
+    assert scores.aggregate(labels, "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert scores.aggregate(labels, "map", threshold=0.6).value == 0.5
+    assert scores.aggregate([0.2, 0.3], "map").value == 0.0, "none is relevant"
+    assert scores.aggregate(labels, "ndcg", 1).value == pytest.approx(0.2 / 0.9)
 
 
 def test_labels_of_documents_become_one_figure() -> None:
-    assert ranking.aggregate([0, 1, 1], "mrr").value == 0.5
-    assert ranking.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
-    assert ranking.aggregate([0, 1, 1], "precision", 2).value == 0.5
-    assert ranking.aggregate([0, 1, 1], "precision", 1).value == 0.0
-    assert ranking.aggregate([0, 1, 1], "precision", 6).value == pytest.approx(2 / 6)
-    assert ranking.aggregate([0.2, 0.6, 0.7], "precision", 2).value == pytest.approx(0.4)
-    assert ranking.aggregate([0.2, 0.6, 0.7], "success", 2).value == 0.6
-    assert ranking.aggregate([0.2, 0.6], "precision", 4).value == pytest.approx(0.4)
-    assert ranking.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
-    assert ranking.aggregate([0.2, 0.6], "success").value == 0.6
-    assert ranking.aggregate([0.0, 0.0], "ndcg").value == 0.0
-    assert ranking.aggregate([], "precision") == unscorable(ranking.NO_LABELS)
+    assert scores.aggregate([0, 1, 1], "mrr").value == 0.5
+    assert scores.aggregate([0, 1, 1], "map").value == pytest.approx((1 / 2 + 2 / 3) / 2)
+    assert scores.aggregate([0, 1, 1], "precision", 2).value == 0.5
+    assert scores.aggregate([0, 1, 1], "precision", 1).value == 0.0
+    assert scores.aggregate([0, 1, 1], "precision", 6).value == pytest.approx(2 / 6)
+    assert scores.aggregate([0.2, 0.6, 0.7], "precision", 2).value == pytest.approx(0.4)
+    assert scores.aggregate([0.2, 0.6, 0.7], "success", 2).value == 0.6
+    assert scores.aggregate([0.2, 0.6], "precision", 4).value == pytest.approx(0.4)
+    assert scores.aggregate([0.2, 0.6], "precision").value == pytest.approx(0.4)
+    assert scores.aggregate([0.2, 0.6], "success").value == 0.6
+    assert scores.aggregate([0.0, 0.0], "ndcg").value == 0.0
+    assert scores.aggregate([], "precision") == unscorable(scores.NO_LABELS)
     for labels, measure, k, named in (
         ([1.5], "precision", None, "1.5"),
         ([-0.5], "precision", None, "-0.5"),
@@ -188,17 +188,17 @@ def test_labels_of_documents_become_one_figure() -> None:
         ([1.0], "map", 0, "^k .* 0$"),
     ):
         with pytest.raises(ValueError, match=named):
-            ranking.aggregate(labels, measure, k)
+            scores.aggregate(labels, measure, k)
     for threshold in (0.0, 1.01, math.nan):
         with pytest.raises(ValueError, match="threshold"):
-            ranking.aggregate([1.0], "map", threshold=threshold)
-    assert [ranking.effect(ranking.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
+            scores.aggregate([1.0], "map", threshold=threshold)
+    assert [scores.effect(scores.contribution(alone, 0.5)) for alone in (0.9, 0.52, 0.1)] == [
         "helpful",
         "neutral",
         "harmful",
     ]
-    assert [ranking.effect(value) for value in (0.05, -0.05)] == ["neutral", "neutral"]
-    assert [ranking.effect(value, margin=0.0) for value in (1e-9, 0.0, -1e-9)] == ["helpful", "neutral", "harmful"]
+    assert [scores.effect(value) for value in (0.05, -0.05)] == ["neutral", "neutral"]
+    assert [scores.effect(value, margin=0.0) for value in (1e-9, 0.0, -1e-9)] == ["helpful", "neutral", "harmful"]
 
 
 def test_an_interval_tells_noise_from_a_change() -> None:

@@ -16,14 +16,16 @@ from evaluation_app.measures.catalogue import (
     HEADLINE,
     MEASURES,
     RUBRICS,
+    Change,
     Measure,
     by_construction,
+    failures,
     find,
     measure_of,
     order_of,
     read_bands,
+    stored_table,
 )
-from evaluation_app.measures.modes import Change, failures, stored_table
 from evaluation_app.measures.scores import Score, failed, key_answer, scored, unscorable
 from evaluation_app.models import EvaluationItem
 from evaluation_app.runs.reports import result_of

@@ -14,9 +14,8 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.llm_judge import ROLE as COMPONENTS
-from evaluation_app.measures.modes import failures
-from evaluation_app.measures.ranking import DOWNSTREAM, NOTHING_EXPECTED
-from evaluation_app.measures.scores import REFUSED, failed, scored, unscorable
+from evaluation_app.measures.catalogue import failures
+from evaluation_app.measures.scores import DOWNSTREAM, NOTHING_EXPECTED, REFUSED, failed, scored, unscorable
 from evaluation_app.models import KeptJudgement
 from evaluation_app.scoring.contributions import (
     BY_ITSELF,

@@ -22,7 +22,7 @@ from retrieval_app.plans.services import build_plan, forget_calibration, keep_ca
 from retrieval_app.runs.replay import replay
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.confidence import Measured, Rule, Weights, special_words
-from retrieval_app.search.corrective import Corrector, cut_strips
+from retrieval_app.search.fallbacks import Corrector, cut_strips
 from retrieval_app.search.query_pipeline import QueryRequest
 from retrieval_app.transfer_parts import CALIBRATIONS
 from tests.retrieval.corpus import bearer, make_collection, post

@@ -19,7 +19,7 @@ from ragd import telemetry
 from ragd.errors import EmbedderError, QueryVectorError, RerankerError
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
-from retrieval_app.search import degrading, query_pipeline
+from retrieval_app.search import fallbacks, query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
 from tests.fakes.faults import Fault, cut_short, failing, not_json, with_vectors
 from tests.fakes.openai_server import BadRequest, OpenAIServer, openai_server
@@ -33,9 +33,9 @@ QUESTION = "How long does the seal of the pump last?"
 
 @pytest.fixture(autouse=True)
 def nobody_is_known_to_be_away(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(degrading, "AWAY_S", 15.0)
+    monkeypatch.setattr(fallbacks, "AWAY_S", 15.0)
     yield
-    degrading.absences.clear()
+    fallbacks.absences.clear()
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_without_its_embedder_a_hybrid_search_is_one_by_keywords(
     openai_server._scripts.clear()
     asked = len(openai_server.requests)
     assert steps(ask(house)) == ["embedder"] and len(openai_server.requests) == asked, "not asked again at once"
-    monkeypatch.setattr(degrading.time, "monotonic", lambda now=degrading.time.monotonic: now() + 16)
+    monkeypatch.setattr(fallbacks.time, "monotonic", lambda now=fallbacks.time.monotonic: now() + 16)
     assert steps(ask(house)) == [] and len(openai_server.requests) > asked
 
 
@@ -91,7 +91,7 @@ def test_every_cause_of_a_missing_query_vector_has_one_rule(
     openai_server.script(*[CAUSES[cause]] * 90)
     run = ask(house)
     assert (steps(run), run.status, set(run.lists)) == (["embedder"], "ok", {"lexical"})
-    degrading.absences.clear()
+    fallbacks.absences.clear()
     with pytest.raises(QueryVectorError) as caught:
         query_pipeline.search(QueryRequest(house, QUESTION, RetrievePlan(mode="vector"), "api"))
     status, body = describe(caught.value)

@@ -21,8 +21,7 @@ from collections_app.access.people_views import ROLE_HELP
 from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
 from collections_app.domain.formats import language_name
-from evaluation_app.measures.catalogue import find
-from evaluation_app.measures.modes import find_mode
+from evaluation_app.measures.catalogue import find, find_mode
 from evaluation_app.telemetry.overview.figures import period_until
 from ragd_site.operations.branding import find_shades
 from tests.web.pages import text_of, tree

@@ -17,8 +17,7 @@ from django.utils.translation import gettext
 
 from collections_app.models import IndexVersion
 from evaluation_app.golden.sets import CORRECTNESS
-from evaluation_app.measures.catalogue import CHUNK, Measure, measure_of
-from evaluation_app.measures.modes import failures
+from evaluation_app.measures.catalogue import CHUNK, Measure, failures, measure_of
 from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import SAME, Draws, Interval, Verdict, bootstrap_mean, paired_quantile
 from evaluation_app.models import EvaluationItem, EvaluationRun
