@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import connection
-from django.db.models import Count, Max, Min
+from django.db.models import Count, Min
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
@@ -300,12 +300,12 @@ def _runs_by_status(now: datetime) -> dict[str, int]:
 
 def _span_state() -> SpanState:
     counts = stored_spans()
-    times = Span.objects.aggregate(newest=Max("started_at"), oldest=Min("started_at"))
+    moments = Span.objects.order_by("started_at").values_list("started_at", flat=True)
     return SpanState(
         written_count=counts.sent,
         lost_count=counts.lost,
         last_error=counts.last_error,
         last_error_at=counts.last_error_at,
-        newest_at=times["newest"],
-        oldest_at=times["oldest"],
+        newest_at=moments.last(),
+        oldest_at=moments.first(),
     )

@@ -150,9 +150,10 @@ POLICIES: dict[str, Policy] = {
         "true",
     ),
     "spans": Policy(
-        f"{parent('retrieval_app_queryrun', 'trace_id', 'spans.trace_id')}"
+        # first what costs least: below it all runs that the asker sees are read once in each statement
+        f"({named('administer', 'collection', 'started_at')} OR {OF_SERVER}) AND {NOT_OF_THREADS}"
+        f" OR {parent('retrieval_app_queryrun', 'trace_id', 'spans.trace_id')}"
         f" OR {parent('retrieval_app_queryrun', 'id', 'spans.run_id')}"
-        f" OR ({named('administer', 'collection', 'started_at')} OR {OF_SERVER}) AND {NOT_OF_THREADS}"
         # of no query, such as an ingest, which may name documents
         f" OR run_id IS NULL AND (SELECT NOT ragd_any_narrowed())"
         f" AND ({named('runs', 'collection', 'started_at')} OR collection = '' AND trace_is_open(trace_id))"

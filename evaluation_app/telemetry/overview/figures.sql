@@ -68,4 +68,4 @@ SELECT %(day)s, 24, summed_over, type, environment, collection, model, api_key, 
 FROM sums JOIN durations USING (summed_over, type, environment, collection, model, api_key)
 
 -- oldest span
-SELECT min(started_at) FROM spans
+SELECT (SELECT started_at FROM spans ORDER BY started_at LIMIT 1)
