@@ -70,10 +70,10 @@ class Histogram:
         return [row for row in bins if row[2]]
 
 
-def count_chunk_lengths(collection: Collection) -> Histogram | None:
-    """How long the chunks are, in words, in 24 bins from 0 to the longest; None without chunks."""
-    lengths = Chunk.objects.of(collection).order_by().values_list("token_count").annotate(total=Count("id"))
-    by_length = dict(lengths)
+def draw_lengths(lengths: Iterable[tuple[int, int, int]]) -> Histogram | None:
+    """How long the chunks are, in words, in 24 bins from 0 to the longest; None without chunks. lengths: see
+    `ragd.Store.count_lengths`."""
+    by_length = {length: total for length, total, _ in lengths}
     if not by_length:
         return None
     highest = max(by_length)
@@ -434,20 +434,21 @@ def collection_statistics(collection: Collection) -> dict[str, Any]:
     And the index version that serves with its hash, its last measured recall, documents by state and type, what is kept
     beside them, lengths of chunks and growth over the last weeks.
     """
-    store = ragd.Store(connection, collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD).statistics()
+    opened = ragd.Store(connection, collection.pk, exact_threshold=settings.RAGD_EXACT_THRESHOLD)
+    lengths = opened.count_lengths()
+    store, histogram = opened.statistics(lengths), draw_lengths(lengths)
     building = IngestJob.objects.active().filter(collection=collection, kind=IngestJob.Kind.BUILD_INDEX).exists()
     if building and store["vector_index"] != "ready":
         store["vector_index"] = "building"
     jobs = count_jobs([collection.pk])
     serving = ensure_serving(collection)
     recall = serving.measurements.get("recall")
-    lengths = count_chunk_lengths(collection)
     return (
         store
         | {"jobs": jobs.get(collection.pk, {}), "index_version": serving.number, "index_version_hash": serving.hash}
         | {"recall": recall["plain"]["mean"] if recall else None}
         | count_documents(collection)
-        | {"chunk_lengths": None if lengths is None else asdict(lengths)}
+        | {"chunk_lengths": None if histogram is None else asdict(histogram)}
         | {"growth": [{"week": week.date(), "documents": total} for week, _, total in count_growth(collection).rows]}
     )
 

@@ -208,13 +208,10 @@ FROM collections
 WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
 """
 
-STATISTICS = """
-SELECT count(*) AS chunks,
-       coalesce(sum(token_count), 0) AS tokens,
-       count(*) FILTER (WHERE NOT enabled) AS disabled_chunks,
-       CASE WHEN ragd_sees_sizes(%(collection_id)s) THEN {size}(%(partition)s::regclass) END AS bytes
-FROM {chunks}
+COUNT_LENGTHS = """
+SELECT token_count, count(*), count(*) FILTER (WHERE NOT enabled) FROM {chunks} GROUP BY token_count
 """
+READ_SIZE = "SELECT CASE WHEN ragd_sees_sizes(%(collection_id)s) THEN {size}(%(partition)s::regclass) END"
 
 COUNT_DOCUMENTS = "SELECT count(*) FROM documents WHERE collection_id = %(collection_id)s"
 
@@ -467,19 +464,25 @@ class Store:
         """The parameters collection_id and index version."""
         return {"collection_id": self.collection.id, "index_version": self.collection.index_version}
 
-    def statistics(self) -> dict[str, Any]:
+    def count_lengths(self) -> list[tuple[int, int, int]]:
+        """(tokens, chunks that have so many, how many of these are disabled), in no order. Tokens are words here."""
+        return fetch_all(self.connection, COUNT_LENGTHS.format(chunks=self.collection.partition))
+
+    def statistics(self, lengths: Sequence[tuple[int, int, int]] | None = None) -> dict[str, Any]:
         """Counts of documents, chunks, tokens (words), disabled chunks; bytes on disk, None where chunks may be kept
-        from the reader; index state."""
+        from the reader; index state. lengths: what `count_lengths` gave, where it was asked already."""
         params = {"collection_id": self.collection.id, "partition": self.collection.partition}
         size = "citus_total_relation_size" if self.collection.is_distributed else "pg_total_relation_size"
-        sql = STATISTICS.format(chunks=self.collection.partition, size=size)
         ((documents,),) = fetch_all(self.connection, COUNT_DOCUMENTS, params)
-        ((chunks, tokens, disabled, size),) = fetch_all(self.connection, sql, params)
+        lengths = self.count_lengths() if lengths is None else lengths
+        chunks, disabled = (sum(each[place] for each in lengths) for place in (1, 2))
+        tokens = sum(length * total for length, total, _ in lengths)
+        ((size,),) = fetch_all(self.connection, READ_SIZE.format(size=size), params)
         indexed = self.state().vector_index
         return {
             "documents": documents,
             "chunks": chunks,
-            "tokens": int(tokens),
+            "tokens": tokens,
             "disabled_chunks": disabled,
             "bytes": size,
             "vector_index": "ready" if indexed else "none",

@@ -121,14 +121,15 @@ def test_deleting_asks_for_the_name_and_names_the_counts(
 
 
 def test_chunk_lengths_are_counted_in_bins(fill: Callable[..., Any]) -> None:
-    from collections_app.collections.services import count_chunk_lengths
+    from collections_app.collections.services import draw_lengths
+    from collections_app.index.stores import open_store
     from collections_app.models import Chunk
 
     collection = fill("nature", 3)
-    found = count_chunk_lengths(collection)
+    found = draw_lengths(open_store(collection).count_lengths())
     assert found is not None
     lengths = list(Chunk.objects.of(collection).values_list("token_count", flat=True))
     assert sum(found.counts) == len(lengths)
     assert found.highest == max(lengths)
     assert [count for _, _, count in found.rows] == [count for count in found.counts if count]
-    assert count_chunk_lengths(fill("empty", 0)) is None
+    assert draw_lengths(open_store(fill("empty", 0)).count_lengths()) is None
