@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 import psycopg
 
-from ragd.search.retrieval import retrieve, retrieve_detailed
+from ragd.search.retrieval import retrieve
 from ragd.store.indexing import index
 from ragd.store.store import Store
 from ragd.store.tables import apply_schema, create_collection
@@ -144,25 +144,10 @@ def measure(url: str, chunks: int, count: int, clients: int) -> None:
                     found[placement].append(search(connection, placement, question, plan))
                     times[placement].append((time.perf_counter() - began) * 1000)
             _print(name, times, found)
-    print_stages(url, questions)
     for name in ("vector", "lexical", "hybrid"):
         rates = {placement: throughput(url, placement, questions, PLANS[name], clients) for placement in PLACEMENTS}
         words = ", ".join(f"{placement} {rate:.0f}" for placement, rate in rates.items())
         print(f"{name}: searches per second with {clients} clients: {words}", flush=True)
-
-
-def print_stages(url: str, questions: list[str]) -> None:
-    """Medians of what a hybrid search consists of."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        for placement in PLACEMENTS:
-            stages = defaultdict(list)
-            for question in questions:
-                with connection.transaction():
-                    store = Store(connection, placement, MadeEmbedder())
-                    for stage, spent in retrieve_detailed(question, PLANS["hybrid"], store).timings_ms.items():
-                        stages[stage].append(spent)
-            words = ", ".join(f"{stage} {statistics.median(spent):.1f} ms" for stage, spent in stages.items())
-            print(f"stages of hybrid, {placement}: {words}", flush=True)
 
 
 def _print(name: str, times: dict[Placement, list[float]], found: dict[Placement, list[list[str]]]) -> None:

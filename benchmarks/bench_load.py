@@ -28,8 +28,8 @@ from pathlib import Path
 
 import psycopg
 
-from benchmarks.bench_search import timed
 from benchmarks.load import COLLECTION, QUESTIONS, Usage, add_documents, loaded_server, press, print_tally
+from benchmarks.scifact import timed
 from tests.server import ROOT, Server, free_port, running_server
 
 TARGET_RATIO = 1.3

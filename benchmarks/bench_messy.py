@@ -1,10 +1,8 @@
 """Text, a part of it or a clear reason for every file of a folder of documents as people really have them.
 
-`python -m benchmarks.bench_messy [--out FOLDER] [--only TEXT] [--json] [--save FILE] [--baseline FILE]` reads
-`$RAGD_DATA/messy` (default `../shared/data/messy` from the repository's root), each file as a worker reads it: `parse`
-in the parser's process, archives file by file. --save writes the outcome, words and seconds of each file; --baseline
-reads such a file of another version and prints both by format: outcomes, seconds, and F1 of the words (as a multiset,
-the mean over the files), then the files whose outcome is another or whose words are fewer.
+`python -m benchmarks.bench_messy [--out FOLDER] [--only TEXT]` reads `$RAGD_DATA/messy` (default
+`../shared/data/messy` from the repository's root), each file as a worker reads it: `parse` in the parser's process,
+archives file by file.
 
 It prints the outcome of each file: text, partial (text, with a warning of what the document holds and the text does
 not) or refused with the reason; then totals by format, the share with text among the files that the committed list
@@ -15,15 +13,13 @@ after, each by itself.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import resource
 import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ragd.readers import ParseError, ParseLimits, archive_type, iter_members, parse
@@ -37,9 +33,6 @@ CRASHES = ("crashed", "timeout", "memory")
 MEMORY_TARGET_MB = 50
 SHARE_TARGET = 90
 REASON_CHARS = 110
-WORD = re.compile(r"\w+")
-# A file is named when less than this share of the baseline's words is left.
-RECALL_NAMED = 0.98
 # What makes a file count out by the manifest's own flags: the committed list has each of them, or it gives text.
 FLAGS_OUT = ("ole-wrapped", "pdf-encrypted", "bad-zip", "empty")
 
@@ -48,8 +41,7 @@ FLAGS_OUT = ("ole-wrapped", "pdf-encrypted", "bad-zip", "empty")
 class Outcome:
     """outcome: "text", "partial" or "refused"; kind: the kind of the ParseError of a refusal, else "".
 
-    files counts the members of an archive that gave text. reason: why refused, or what is missing from a part. words:
-    how often each word comes, in small letters.
+    files counts the members of an archive that gave text. reason: why refused, or what is missing from a part.
     """
 
     path: str
@@ -60,7 +52,6 @@ class Outcome:
     took_s: float
     reason: str = ""
     files: int = 0
-    words: dict[str, int] = field(default_factory=dict)
 
     @property
     def has_text(self) -> bool:
@@ -83,14 +74,6 @@ def main() -> int:
     took_s = time.monotonic() - started
     after = _resident_mb(os.getpid()), _resident_mb(process.server_pid())
     process.stop_server()
-    if options.save:
-        options.save.write_text(json.dumps([asdict(outcome) for outcome in outcomes], ensure_ascii=False))
-    if options.baseline:
-        _print_comparison([Outcome(**row) for row in json.loads(options.baseline.read_text())], outcomes)
-        return 0
-    if options.json:
-        print(json.dumps([asdict(outcome) for outcome in outcomes], ensure_ascii=False, indent=1))
-        return 0
     _print_files(outcomes)
     _print_table(outcomes)
     _print_share(outcomes, manifest)
@@ -110,9 +93,6 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="only files whose path holds this text")
     parser.add_argument("--out", type=Path, default=None, help="write each file's text below this folder")
-    parser.add_argument("--save", type=Path, default=None, help="write each file's outcome and words to this file")
-    parser.add_argument("--baseline", type=Path, default=None, help="compare with what --save wrote elsewhere")
-    parser.add_argument("--json", action="store_true", help="print the outcomes as JSON")
     return parser.parse_args()
 
 
@@ -131,14 +111,12 @@ def _outcome(path: Path, name: str, limits: ParseLimits, out: Path | None) -> Ou
     for start, end, label in document.page_map:
         assert 0 <= start < end <= len(document.text) and label, (name, start, end, label)
     if out is not None:
-        _write_text(
-            out,
-            name,
-            f"title: {document.title}\nwarnings: {document.warnings}\nmeta: {document.metadata}\n\n{document.text}\n",
-        )
+        out.mkdir(parents=True, exist_ok=True)
+        about = f"title: {document.title}\nwarnings: {document.warnings}\nmeta: {document.metadata}\n\n"
+        (out / f"{name.replace('/', '__')}.txt").write_text(f"{about}{document.text}\n", encoding="utf-8")
     state = "partial" if document.is_partial else "text"
     reason = " ".join(document.warnings)
-    return Outcome(name, document.media_type, state, "", len(document.text), took_s, reason, 0, _words(document.text))
+    return Outcome(name, document.media_type, state, "", len(document.text), took_s, reason)
 
 
 def _archive_outcome(data: bytes, name: str, media_type: str, limits: ParseLimits, started: float) -> Outcome:
@@ -157,18 +135,7 @@ def _archive_outcome(data: bytes, name: str, media_type: str, limits: ParseLimit
         return Outcome(name, media_type, "refused", "empty", 0, took_s, reason)
     state = "partial" if reasons else "text"
     chars = sum(map(len, texts))
-    words = _words("\n".join(texts))
-    return Outcome(name, media_type, state, "", chars, took_s, " ".join(reasons), len(texts), words)
-
-
-def _words(text: str) -> dict[str, int]:
-    return dict(Counter(word.lower() for word in WORD.findall(text)))
-
-
-def _write_text(out: Path, name: str, text: str) -> None:
-    target = out / f"{name.replace('/', '__')}.txt"
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
+    return Outcome(name, media_type, state, "", chars, took_s, " ".join(reasons), len(texts))
 
 
 def _resident_mb(pid: int | None) -> float:
@@ -199,50 +166,6 @@ def _print_table(outcomes: list[Outcome]) -> None:
     print(f"{'all':{width}}  {totals.total():>5}  " + "  ".join(f"{totals[kind]:>11}" for kind in kinds))
     states = Counter(outcome.outcome for outcome in outcomes)
     print(f"\nOutcomes: {states['text']} text, {states['partial']} partial, {states['refused']} refused with a reason.")
-
-
-def _print_comparison(before: list[Outcome], after: list[Outcome]) -> None:
-    """Both versions by format, as the present one tells it, then the files that are worse or another."""
-    earlier = {outcome.path: outcome for outcome in before}
-    pairs = [(earlier[outcome.path], outcome) for outcome in after if outcome.path in earlier]
-    groups: dict[str, list[tuple[Outcome, Outcome]]] = defaultdict(list)
-    for pair in pairs:
-        groups[speak(pair[1].media_type)].append(pair)
-    width = max(map(len, groups))
-    print(f"{'format':{width}}  files  text, partial, refused before  and after     word F1  seconds before  and after")
-    rows = sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
-    for name, group in [*rows, ("all", pairs)]:
-        olds, news = [pair[0] for pair in group], [pair[1] for pair in group]
-        f1 = sum(_f1(old, new) for old, new in group) / len(group)
-        print(
-            f"{name:{width}}  {len(group):>5}  {_states(olds):>28}  {_states(news):>11}  {f1:>9.3f}"
-            f"  {sum(old.took_s for old in olds):>14.2f}  {sum(new.took_s for new in news):>9.2f}"
-        )
-    for old, new in pairs:
-        if old.outcome != new.outcome or old.kind != new.kind or _recall(old, new) < RECALL_NAMED:
-            print(
-                f"{new.path}: {_column(old)} -> {_column(new)}, {sum(old.words.values())} -> {sum(new.words.values())}"
-                f" words, {100 * _recall(old, new):.0f} % of the earlier ones"
-            )
-
-
-def _states(outcomes: list[Outcome]) -> str:
-    counts = Counter(outcome.outcome for outcome in outcomes)
-    return f"{counts['text']} {counts['partial']} {counts['refused']}"
-
-
-def _common(old: Outcome, new: Outcome) -> int:
-    return (Counter(old.words) & Counter(new.words)).total()
-
-
-def _f1(old: Outcome, new: Outcome) -> float:
-    """2 * common / (old + new), of the words with their counts; 1 where neither has any."""
-    total = sum(old.words.values()) + sum(new.words.values())
-    return 2 * _common(old, new) / total if total else 1.0
-
-
-def _recall(old: Outcome, new: Outcome) -> float:
-    return _common(old, new) / sum(old.words.values()) if old.words else 1.0
 
 
 def _column(outcome: Outcome) -> str:

@@ -89,7 +89,7 @@ PARTS = {
         tests("library", "lexical_weights"),
     ),
     "measures": Part(
-        whole(*(f"evaluation_app/measures/{name}.py" for name in ("ranking", "scores", "statistics"))),
+        whole(*(f"evaluation_app/measures/{name}.py" for name in ("scores", "statistics"))),
         tests("evaluation", "measures", "verdicts", "comparing", "anchored", "annotation_json", "run_summaries"),
     ),
     "catalogue": Part(whole("evaluation_app/measures/catalogue.py"), tests("evaluation", "modes")),

@@ -1,10 +1,10 @@
-"""What telemetry costs a hybrid search, and what a search does when the span store takes nothing.
+"""What telemetry costs a hybrid search.
 
 Run: python -m benchmarks.bench_overhead [documents [rounds]]     (needs RAGD_DATA/scifact)
 Two web servers over one database, with telemetry and without (OTEL_SDK_DISABLED); they are asked in turns, a block of
 searches each, so that what else the machine does falls on both; the writing of spans in the background, which falls
 outside a request, shows in the processor time. The queries are different ones: nothing is cached.
-Then the server with telemetry is asked while its span tables refuse every row, and while somebody holds them locked.
+What a search does when the span store takes nothing is tested (tests/faults/test_span_store.py).
 """
 
 from __future__ import annotations
@@ -15,27 +15,18 @@ import statistics
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
-from prometheus_client.parser import text_string_to_metric_families
-
-from benchmarks.bench_search import timed
-from benchmarks.scifact import JsonClient, ingest, load_scifact
+from benchmarks.scifact import JsonClient, ingest, load_scifact, timed
 from tests.server import ROOT, Server, free_port, running_server, wait_until_healthy
 
 DOCUMENTS = 500
 ROUNDS = 30
 BLOCK = 15
 WARM_UP = 40
-SPAN_TABLES = ("spans", "statuses")
-REFUSE = """
-CREATE FUNCTION refuse_spans() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no spans today'; END $$
-"""
 
 
 @contextmanager
@@ -52,15 +43,6 @@ def second_server(server: Server, **variables: str) -> Iterator[Server]:
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(timeout=60)
-
-
-def read_counts(server: Server) -> dict[str, float]:
-    """What /metrics tells of spans and queries, over all processes."""
-    with urllib.request.urlopen(f"{server.url}/metrics", timeout=30) as answer:
-        found = text_string_to_metric_families(answer.read().decode())
-    samples = [sample for family in found for sample in family.samples]
-    wanted = ("ragd_spans_written_total", "ragd_spans_lost_total", "ragd_queries_total")
-    return {name: sum(sample.value for sample in samples if sample.name == name) for name in wanted}
 
 
 def ask(server: Server, queries: Sequence[str]) -> list[float]:
@@ -121,51 +103,6 @@ def measure_ratio(server: Server, queries: Sequence[str], rounds: int) -> None:
     )
 
 
-def measure_fault(server: Server, name: str, queries: Sequence[str]) -> None:
-    """Every search is answered (ask() ends the program otherwise); what was lost is counted once writing works."""
-    took_ms = ask(server, queries)
-    report(f"  {name}", took_ms)
-    print(f"  {name}: {len(took_ms)} of {len(queries)} answered, slowest {max(took_ms):.0f} ms; target all answered")
-
-
-def settle(server: Server) -> dict[str, float]:
-    """The counts once nothing moves any more: after an error the span store is left alone for some seconds."""
-    ask(server, ["one more"])
-    counts = read_counts(server)
-    for _ in range(20):
-        time.sleep(1)
-        before, counts = counts, read_counts(server)
-        if before == counts:
-            break
-    return counts
-
-
-def measure_faults(server: Server, queries: Sequence[str]) -> None:
-    with psycopg.connect(server.database_url, autocommit=True) as connection:
-        before = settle(server)
-        connection.execute(REFUSE)
-        for table in ("spans", "statuses"):
-            connection.execute(f"CREATE TRIGGER refuse BEFORE INSERT ON {table} EXECUTE FUNCTION refuse_spans()")
-        measure_fault(server, "writes to the span tables refused", queries)
-        for table in ("spans", "statuses"):
-            connection.execute(f"DROP TRIGGER refuse ON {table}")
-        refused = settle(server)
-        print_lost(before, refused)
-        with connection.transaction():
-            for table in SPAN_TABLES:
-                connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-            measure_fault(server, "the span tables locked", queries)
-        print_lost(refused, settle(server))
-
-
-def print_lost(before: dict[str, float], after: dict[str, float]) -> None:
-    grown = {name: after[name] - before[name] for name in after}
-    print(
-        f"    counted meanwhile: {grown['ragd_queries_total']:.0f} queries, "
-        f"{grown['ragd_spans_written_total']:.0f} spans written, {grown['ragd_spans_lost_total']:.0f} lost"
-    )
-
-
 def main() -> None:
     stated = [int(word) for word in sys.argv[1:]]
     documents, rounds = [*stated, *(DOCUMENTS, ROUNDS)[len(stated) :]]
@@ -177,7 +114,6 @@ def main() -> None:
         print(f"{len(data.documents)} documents ingested in {took_s:.0f} s; {os.cpu_count()} processors")
         print(f"{'hybrid search over HTTP, k 12, pool 50':46} {'median':>11} {'slowest':>12} {'calls':>6}")
         measure_ratio(server, queries, rounds)
-        measure_faults(server, queries[:200])
 
 
 if __name__ == "__main__":

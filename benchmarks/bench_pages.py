@@ -29,13 +29,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.span_load import prepare, vocabulary
-
 DOCUMENTS, CHUNKS, RUNS, QUESTIONS = 5_000, 50_000, 10_000, 1_000
 ASKED, LOADS = 12, 7
 MEDIAN_MS, LONGEST_MS, SENT_KB = 100, 300, 250
 FAILURE_MODES = ("low_completeness", "low_context_relevance", "wrong_answer", "low_context_utilization")
 NAME = "handbook"
+EMBEDDER, MODEL = "embedder", "gpt-4o-mini"
+WORDS = [f"word{number}" for number in range(20_000)]
+ANSWER = "{} This is stated in the first source [1], and the second one says under which conditions it holds [2]."
 MAIN = ("/", "/collections/", "/activity/", "/traces/", "/activity/spans/", "/evaluation/", "/operations/")
 
 COPY_DOCUMENTS = """
@@ -109,6 +110,34 @@ def main() -> None:
             measure(given.loads, given.only)
         finally:
             embedded.stop(var)
+
+
+def prepare(var: Path) -> None:
+    """A database under `var` with its schema, and Django set up over it with a fake model server."""
+    from ragd_site import embedded
+    from tests.fakes.openai_server import OpenAIServer
+
+    server = OpenAIServer(dims=128, api_key="bench").start()
+    server.models = [EMBEDDER, MODEL]
+    server.chat_reply = lambda messages: ANSWER.format(messages[-1]["content"][-200:])
+    url = embedded.ensure_running(var, fsync=False).url
+    os.environ |= {
+        "DATABASE_URL": url, "RAGD_VAR": str(var), "DJANGO_SETTINGS_MODULE": "ragd_site.settings",
+        "RAGD_LOG_LEVEL": "ERROR", "EMBED_BASE_URL": server.base_url, "EMBED_API_KEY": "bench",
+        "RAGD_EMBED_MODEL": EMBEDDER, "RAGD_EMBED_DIMS": "128", "LLM_BASE_URL": server.base_url,
+        "OPENAI_API_KEY": "bench", "RAGD_LLM_MODEL": MODEL, "RAGD_SECRET_KEY": "bench", "RAGD_SPAN_MAX_MB": "0",
+    }  # fmt: skip
+    import django
+
+    django.setup()
+    from django.conf import settings
+    from django.core.management import call_command
+
+    settings.CELERY_TASK_ALWAYS_EAGER = True
+    settings.ALLOWED_HOSTS = ["*"]
+    plain = {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"}
+    settings.STORAGES = {**settings.STORAGES, "staticfiles": plain}
+    call_command("migrate", verbosity=0)
 
 
 def measure(loads: int, only: str) -> None:
@@ -187,11 +216,10 @@ def make_little(client: Any) -> bool | None:
 
     if Collection.objects.filter(name=NAME).exists():
         return None
-    words = vocabulary()
     collection = create_collection(name=NAME)
     for number in range(20):
         parts = [
-            " ".join(words[(number * 977 + start * 131 + place) % len(words)] for place in range(150))
+            " ".join(WORDS[(number * 977 + start * 131 + place) % len(WORDS)] for place in range(150))
             for start in range(40)
         ]
         text = "\n\n".join(f"## Part {place}\n\n{part}." for place, part in enumerate(parts))
@@ -200,7 +228,7 @@ def make_little(client: Any) -> bool | None:
         )
     with recorded_spans():
         for number in range(ASKED):
-            question = " ".join(words[number * 977 % len(words) :][:4])
+            question = " ".join(WORDS[number * 977 % len(WORDS) :][:4])
             client.post(
                 "/chat/", {"collection": NAME, "query": f"{question}?", "do": "ask" if number % 2 else "search"}
             )

@@ -19,23 +19,22 @@ import itertools
 import math
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
+import psycopg
+
 import ragd
-from benchmarks.bench_scifact import check_with_trec_eval, ndcg
-from benchmarks.scifact import SciFact, load_scifact
+from benchmarks.bench_peers import running_database
+from benchmarks.scifact import SciFact, check_with_trec_eval, load_scifact, mean_ndcg, mean_recall, ndcg
 from ragd.models.embedding import LocalEmbedder
 from ragd.models.late_interaction import LateInteraction, combine
 from ragd.search.retrieval import Retrieval
 from ragd.store.indexing import embed_chunks
-from ragd.store.tables import apply_schema, create_collection
+from ragd.store.tables import create_collection
 from ragd.types import ChunkPolicy, RetrievePlan
-from ragd_site import embedded
 
 K = 100
 ALL_WINDOWS = 20_000
@@ -57,30 +56,20 @@ Ranking = dict[str, list[str]]
 @contextmanager
 def loaded_store(data: SciFact) -> Iterator[ragd.Store]:
     """A store that holds the documents, in a PostgreSQL of its own."""
-    with tempfile.TemporaryDirectory(prefix="ragd-bench-") as scratch:
-        Path(scratch).chmod(0o755)
-        folder = Path(scratch) / "var"
-        connection = embedded.connect(embedded.ensure_running(folder, fsync=False))
-        try:
-            connection.autocommit = False
-            apply_schema(connection)
-            embedder = LocalEmbedder()
-            values = {"embed_model": embedder.model, "embed_dims": embedder.dims}
-            create_collection(connection, name="scifact", **values)
-            reranker = LateInteraction(cached_windows=ALL_WINDOWS)
-            store = ragd.Store(connection, "scifact", embedder, rerankers={"builtin": reranker})
-            policy = ChunkPolicy().fitted(embedder.window)
-            chunks = [
-                chunk
-                for doc_id, title, text in data.documents
-                for chunk in ragd.bind(ragd.chunk(text, policy), doc_id=doc_id, title=title)
-            ]
-            ragd.index(embed_chunks(chunks, embedder), store)
-            connection.commit()
-            yield store
-        finally:
-            connection.close()
-            embedded.stop(folder)
+    embedder = LocalEmbedder()
+    with running_database() as (url, _), psycopg.connect(url) as connection:
+        create_collection(connection, name="scifact", embed_model=embedder.model, embed_dims=embedder.dims)
+        reranker = LateInteraction(cached_windows=ALL_WINDOWS)
+        store = ragd.Store(connection, "scifact", embedder, rerankers={"builtin": reranker})
+        policy = ChunkPolicy().fitted(embedder.window)
+        chunks = [
+            chunk
+            for doc_id, title, text in data.documents
+            for chunk in ragd.bind(ragd.chunk(text, policy), doc_id=doc_id, title=title)
+        ]
+        ragd.index(embed_chunks(chunks, embedder), store)
+        connection.commit()
+        yield store
 
 
 def search(store: ragd.Store, query: str, **plan: Any) -> Retrieval:
@@ -96,15 +85,6 @@ def rank_all(store: ragd.Store, data: SciFact, plan: Mapping[str, Any]) -> Ranki
         query_id: documents_of([item.key for item in search(store, query, **plan).candidates])
         for query_id, query in data.queries.items()
     }
-
-
-def mean_ndcg(rankings: Mapping[str, Sequence[str]], data: SciFact) -> float:
-    return sum(ndcg(rankings[key], data.judged[key]) for key in data.queries) / len(data.queries)
-
-
-def mean_recall(rankings: Mapping[str, Sequence[str]], data: SciFact) -> float:
-    found = (len(set(rankings[key][:K]) & set(data.judged[key])) / len(data.judged[key]) for key in data.queries)
-    return sum(found) / len(data.queries)
 
 
 def tune_plan(store: ragd.Store, train: SciFact) -> dict[str, Any]:

@@ -185,13 +185,3 @@ def _rights(folder: Path, code: str) -> Iterator[tuple[str, str, str]]:
             characters = regex.findall(r"\X", text)
             quarter = len(characters) // 4
             yield f"rights/{number}", "".join(characters[quarter : 3 * quarter]).strip(), text
-
-
-def main() -> None:
-    for language, its in load().items():
-        chars = sum(len(document.text) for document in its.documents)
-        print(f"{language}: {len(its.documents)} documents, {chars} characters, {len(its.queries)} queries")
-
-
-if __name__ == "__main__":
-    main()

@@ -17,9 +17,8 @@ import psycopg
 from pgvector import Vector
 from pgvector.psycopg import register_vector
 
-from benchmarks.bench_scifact import ndcg
 from benchmarks.peers import PeerProcess
-from benchmarks.scifact import load_scifact
+from benchmarks.scifact import load_scifact, ndcg
 from ragd import RetrievePlan, index, retrieve
 from ragd.search.candidates import passing, scope
 from ragd.search.lexical_search import LEXICAL, read_query

@@ -1,4 +1,4 @@
-"""BEIR SciFact: what it holds, and how it gets into a server through the HTTP API."""
+"""BEIR SciFact: what it holds, how it gets into a server through the HTTP API, and how good a ranking of it is."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import csv
 import http.client
 import itertools
 import json
+import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -109,3 +110,38 @@ def read_lines(path: Any) -> Iterator[dict[str, Any]]:
     with path.open(encoding="utf-8") as file:
         for line in file:
             yield json.loads(line)
+
+
+def ndcg(ranked: Sequence[str], judged: Mapping[str, int], depth: int = 10) -> float:
+    """Linear gain over log2(rank + 1), divided by the best that the judgements allow. 0.0 when nothing is relevant."""
+    gain = sum(judged.get(doc_id, 0) / math.log2(rank + 1) for rank, doc_id in enumerate(ranked[:depth], 1))
+    best = sorted(judged.values(), reverse=True)[:depth]
+    ideal = sum(value / math.log2(rank + 1) for rank, value in enumerate(best, 1))
+    return gain / ideal if ideal else 0.0
+
+
+def check_with_trec_eval(rankings: Mapping[str, Sequence[str]], data: SciFact, own: float) -> str:
+    try:
+        import pytrec_eval
+    except ImportError:
+        return "not installed"
+    run = {key: {doc_id: 1000.0 - place for place, doc_id in enumerate(ranked)} for key, ranked in rankings.items()}
+    scores = pytrec_eval.RelevanceEvaluator(data.judged, {"ndcg_cut_10"}).evaluate(run)
+    theirs = sum(row["ndcg_cut_10"] for row in scores.values()) / len(data.queries)
+    return "agrees" if abs(theirs - own) < 1e-9 else f"DIFFERS: {theirs:.4f}"
+
+
+def timed(call: Callable[..., object], *arguments: object) -> float:
+    """Milliseconds of one call."""
+    began = time.perf_counter()
+    call(*arguments)
+    return (time.perf_counter() - began) * 1000
+
+
+def mean_ndcg(rankings: Mapping[str, Sequence[str]], data: SciFact) -> float:
+    return sum(ndcg(rankings[key], data.judged[key]) for key in data.queries) / len(data.queries)
+
+
+def mean_recall(rankings: Mapping[str, Sequence[str]], data: SciFact, depth: int = 100) -> float:
+    found = (len(set(rankings[key][:depth]) & set(data.judged[key])) / len(data.judged[key]) for key in data.queries)
+    return sum(found) / len(data.queries)

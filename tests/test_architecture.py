@@ -37,7 +37,7 @@ CEILINGS = {
     "product lines": 140_696, "product files": 614, "models": 62, "page routes": 105,
     "pages with an address of their own": 55, "API operations": 124,
     "settings": 80, "own middlewares": 6, "functions with 8 or more parameters": 8, "migrations": 8,
-    "lines of tests": 80_653, "lines of benchmarks": 6_499, "pages of docs": 45, "words of docs": 55_102,
+    "lines of tests": 80_653, "lines of benchmarks": 5_997, "pages of docs": 45, "words of docs": 55_102,
     "participles as names": 3_668,
 }  # fmt: skip
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "selectors", "signals", "repositories"}
