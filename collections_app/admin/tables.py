@@ -254,7 +254,7 @@ TABLE: dict[type[Model], Listing] = {
     ),
     Provider: Listing(columns=("name", "failures", "open_until", "error", "failed_at"), search=("name", "error")),
     Status: Listing(
-        columns=("name", "kind", "values", "made_at"), filters=("kind",), search=("name",), order=("-made_at", "name"),
+        columns=("name", "kind", "summary", "made_at"), filters=("kind",), search=("name",), order=("-made_at", "name"),
         deletable=True,
     ),
     IdempotencyRecord: Listing(

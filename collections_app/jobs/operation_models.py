@@ -79,6 +79,12 @@ class Status(models.Model):
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def summary(self) -> str:
+        """The single values in one line, without those that are empty."""
+        single = {name: value for name, value in self.values.items() if not isinstance(value, dict | list)}
+        return ", ".join(f"{name} {value}" for name, value in single.items() if value not in (None, ""))
+
 
 class IdempotencyRecord(models.Model):
     """The answer that a POST with an Idempotency-Key got, to be given again. `status` is null while it is made.
