@@ -88,8 +88,8 @@ def run_status(options: Options) -> Answer:
         "oldest_queued_s": summary.oldest_queued_s,
         "runs_24h": summary.runs_by_status,
         "spans": {
-            "written": summary.spans.written_count,
-            "lost": summary.spans.lost_count,
+            "written": summary.spans.counts.sent,
+            "lost": summary.spans.counts.lost,
             "sent": collector.sent,
             "not_taken": collector.lost,
         },

@@ -23,7 +23,7 @@ from collections_app.jobs.queue import QueueState, queue_state
 from collections_app.jobs.recovery import can_succeed, retry_jobs
 from collections_app.models import Collection, IndexVersion, IngestBatch, IngestJob, Status
 from evaluation_app.models import GoldenSet, Span
-from evaluation_app.telemetry.store.span_store import stored_spans
+from evaluation_app.telemetry.store.span_store import SentSpans, stored_spans
 from ragd.store.placement import ask_nodes, bytes_on_nodes, count_nodes
 from ragd.store.store import fetch_all
 from retrieval_app.models import QueryRun
@@ -225,12 +225,9 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class SpanState:
-    """How the span store fares. lost_count: spans that could not be stored, over the writers of the last days."""
+    """How the span store fares, and when its first and last span began."""
 
-    written_count: int
-    lost_count: int
-    last_error: str
-    last_error_at: datetime | None
+    counts: SentSpans
     newest_at: datetime | None
     oldest_at: datetime | None
 
@@ -299,13 +296,5 @@ def _runs_by_status(now: datetime) -> dict[str, int]:
 
 
 def _span_state() -> SpanState:
-    counts = stored_spans()
     moments = Span.objects.order_by("started_at").values_list("started_at", flat=True)
-    return SpanState(
-        written_count=counts.sent,
-        lost_count=counts.lost,
-        last_error=counts.last_error,
-        last_error_at=counts.last_error_at,
-        newest_at=moments.last(),
-        oldest_at=moments.first(),
-    )
+    return SpanState(stored_spans(), newest_at=moments.last(), oldest_at=moments.first())

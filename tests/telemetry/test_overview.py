@@ -333,7 +333,7 @@ def test_nothing_is_there_of_summaries() -> None:
     assert operations.jobs_by_state == dict.fromkeys(
         ("queued", "running", "succeeded", "failed", "cancelled", "quarantined"), 0
     )
-    assert (operations.oldest_queued_s, operations.spans.written_count, operations.spans.newest_at) == (None, 0, None)
+    assert (operations.oldest_queued_s, operations.spans.counts.sent, operations.spans.newest_at) == (None, 0, None)
 
 
 def test_what_is_there() -> None:
@@ -347,8 +347,8 @@ def test_what_is_there() -> None:
     ]
     assert operations.oldest_queued_s is not None and 295 < operations.oldest_queued_s < 400
     assert operations.runs_by_status == {"ok": 3, "abstained": 0, "refused": 0, "error": 0}
-    assert (operations.spans.written_count, operations.spans.lost_count) == (15, 2)
-    assert operations.spans.last_error == "Error: away"
+    assert (operations.spans.counts.sent, operations.spans.counts.lost) == (15, 2)
+    assert operations.spans.counts.last_error == "Error: away"
 
 
 @pytest.mark.parametrize("summary", [attention_summary, operations_summary])

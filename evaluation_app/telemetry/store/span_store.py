@@ -231,20 +231,17 @@ class SentSpans:
 
 def stored_spans() -> SentSpans:
     """To the span store."""
-    return _add_up([row for row in _writers() if not row.values["endpoint"]])
+    return _add_up(of_collector=False)
 
 
 def collector_state() -> SentSpans:
     """To a collector."""
-    return _add_up([row for row in _writers() if row.values["endpoint"]])
+    return _add_up(of_collector=True)
 
 
-def _writers() -> list[Status]:
-    """The last to write first."""
-    return list(Status.objects.span_writers().order_by("-made_at"))
-
-
-def _add_up(rows: Sequence[Status]) -> SentSpans:
+def _add_up(*, of_collector: bool) -> SentSpans:
+    newest = Status.objects.span_writers().order_by("-made_at")
+    rows = [row for row in newest if bool(row.values["endpoint"]) == of_collector]
     counts: list[dict[str, Any]] = [row.values for row in rows]
     failed: dict[str, Any] = max(counts, key=lambda each: each["last_error_at"] or "", default={})
     return SentSpans(
