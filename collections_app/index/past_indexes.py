@@ -53,7 +53,7 @@ ATTEMPTS = 3  # to copy while nobody has changed the collection since its chunks
 Found = TypeVar("Found")
 
 COLUMNS = """id, collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, attributes,
-    token_count, revision, enabled, switched_off, embedding, fts, lexical, created_at"""
+    token_count, revision, enabled, switched_off, embedding, fts, lexical, tokens, created_at"""
 
 COPY_CHUNKS = "INSERT INTO {past} ({columns}) SELECT {columns} FROM {base} WHERE doc_id <> ALL(%(left_out)s)"
 

@@ -117,12 +117,15 @@ CREATE TABLE IF NOT EXISTS chunks (
     embedding       vector NOT NULL,                   -- embed_dims of its index version, by the check of its table
     fts             tsvector,                          -- NULL when the collection is not hybrid
     lexical         sparsevec,                         -- BM25 term weights without idf; NULL when not hybrid
+    tokens          bytea,                             -- token vectors for the built-in reranker; NULL: it encodes the text
     created_at      timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (collection_id, id),
     UNIQUE (collection_id, doc_id, chunk_index)
 ) PARTITION BY LIST (collection_id);
--- vectors stay in the row where they fit: an exact scan would fetch each one from the side table otherwise
-ALTER TABLE chunks ALTER COLUMN embedding SET STORAGE MAIN, ALTER COLUMN lexical SET STORAGE MAIN;
+-- vectors stay in the row where they fit: an exact scan would fetch each one from the side table otherwise; tokens are
+-- read of a few rows alone, and do not compress
+ALTER TABLE chunks ALTER COLUMN embedding SET STORAGE MAIN, ALTER COLUMN lexical SET STORAGE MAIN,
+    ALTER COLUMN tokens SET STORAGE EXTERNAL;
 
 -- A chunk belongs to a document of its collection, and is read by those who may read that. Triggers, and no foreign key
 -- from each index version's table: making or dropping one would wait for every transaction that writes documents,
