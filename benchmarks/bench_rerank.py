@@ -9,7 +9,7 @@ difference below the best, the one with the most even weights, then the smallest
 the best point of a grid is partly chance. The reranker is tuned over RERANK_GRID (how many candidates are read, weight
 of the cosine, weight of BM25, least idf). A document scores as its best chunk; 100 chunks are asked for. The built-in
 reranker must beat the best plan; 0.74 is what BGE-base reaches alone. Time is the median of the rerank stage in one
-process, its cache empty for each query, then full.
+process, its cache empty for each query, then full; the chunks are stored with their token vectors, which are read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import psycopg
 import ragd
 from benchmarks.bench_peers import running_database
 from benchmarks.scifact import SciFact, check_with_trec_eval, load_scifact, mean_ndcg, mean_recall, ndcg
-from ragd.models.embedding import LocalEmbedder
+from ragd.models.embedding import LocalTokenEmbedder
 from ragd.models.late_interaction import LateInteraction, combine
 from ragd.search.retrieval import Retrieval
 from ragd.store.indexing import embed_chunks
@@ -37,7 +37,6 @@ from ragd.store.tables import create_collection
 from ragd.types import ChunkPolicy, RetrievePlan
 
 K = 100
-ALL_WINDOWS = 20_000
 TIMED_QUERIES = 30
 BEST_PLAN: dict[str, Any] = {"candidate_pool": 100, "rrf_k": 12}
 PLANS: dict[str, tuple[dict[str, Any], float]] = {
@@ -56,10 +55,10 @@ Ranking = dict[str, list[str]]
 @contextmanager
 def loaded_store(data: SciFact) -> Iterator[ragd.Store]:
     """A store that holds the documents, in a PostgreSQL of its own."""
-    embedder = LocalEmbedder()
+    embedder = LocalTokenEmbedder()
     with running_database() as (url, _), psycopg.connect(url) as connection:
         create_collection(connection, name="scifact", embed_model=embedder.model, embed_dims=embedder.dims)
-        reranker = LateInteraction(cached_windows=ALL_WINDOWS)
+        reranker = LateInteraction()
         store = ragd.Store(connection, "scifact", embedder, rerankers={"builtin": reranker})
         policy = ChunkPolicy().fitted(embedder.window)
         chunks = [
@@ -138,7 +137,7 @@ def tune_reranker(store: ragd.Store, train: SciFact, plan: Mapping[str, Any]) ->
     for query_id, query in train.queries.items():
         read = search(store, query, **plan).fused[:deepest]
         words = [item.ranks["lexical"].score if "lexical" in item.ranks else 0.0 for item in read]
-        compared[query_id] = ([item.key for item in read], reranker.compare(query, [item.text for item in read]), words)
+        compared[query_id] = ([item.key for item in read], reranker.compare(query, read), words)
 
     def score(point: tuple[int, float, float, float]) -> float:
         depth, cosine, bm25, idf_min = point
@@ -165,7 +164,7 @@ def time_reranking(store: ragd.Store, data: SciFact) -> None:
     timed = ragd.Store(store.connection, "scifact", store.embedder, rerankers={"builtin": reranker})
     cold, warm = [], []
     for query in list(data.queries.values())[:TIMED_QUERIES]:
-        reranker._token_vectors.cache_clear()
+        reranker._cache.clear()
         for times in (cold, warm):
             times.append(search(timed, query, k=12, rerank="builtin").timings_ms["rerank"])
     medians = f"{statistics.median(cold):.0f} ms a query, cached {statistics.median(warm):.0f} ms"

@@ -119,6 +119,7 @@ class Chunk:
     enabled False: it is kept and never retrieved, also while its document is enabled. A chunk that a person changed or
     added says so in attributes["overlay"], "edit" or "add": its place is that of the text which it replaces or follows.
     attributes: what is known of its place and origin, apart from the caller's metadata (the names: docs/chunking.md).
+    tokens: the packed token vectors of its embed_text (`ragd.models.token_vectors`), which go with its embedding.
     """
 
     doc_id: str
@@ -132,6 +133,7 @@ class Chunk:
     embedding: Vector | None = None
     enabled: bool = True
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    tokens: bytes | None = field(default=None, repr=False)
 
     @property
     def embed_text(self) -> str:
@@ -153,7 +155,8 @@ class Candidate:
 
     ranks keeps the place in every earlier list by its name ("vector", "lexical", "fused", "reranked").
     unit_score is score brought to 0..1 for telemetry and display (the rule per kind is in docs/retrieval.md).
-    collection: the name of its collection where several were searched, "" for the first.
+    collection: the name of its collection where several were searched, "" for the first. tokens: what is stored of its
+    token vectors, for a reranker that reads them (`ragd.models.reranking.TokenReranker`); no part of the result.
     """
 
     doc_id: str
@@ -172,6 +175,7 @@ class Candidate:
     revision: int = 1
     attributes: Mapping[str, Any] = field(default_factory=dict)
     collection: str = ""
+    tokens: bytes | None = field(default=None, repr=False, compare=False)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -204,6 +208,7 @@ def with_score(
         candidate.revision,
         candidate.attributes,
         candidate.collection,
+        candidate.tokens,
     )
 
 

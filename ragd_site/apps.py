@@ -19,6 +19,7 @@ class SiteConfig(AppConfig):
     registrations = (
         "ragd_site.celery",
         "ragd_site.checks",
+        "retrieval_app.plans.services",
         "retrieval_app.transfer_parts",
         "evaluation_app.transfer_parts",
         "evaluation_app.curation.expectations",

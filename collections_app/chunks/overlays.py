@@ -138,8 +138,9 @@ def _changed(chunk: Chunk, overlay: Overlay) -> Chunk:
     if overlay.kind == DISABLE:
         return replace(chunk, enabled=False)
     same = chunk.content == overlay.content
-    embedding = chunk.embedding if same else None
-    return replace(chunk, content=overlay.content, attributes={**chunk.attributes, MARK: EDIT}, embedding=embedding)
+    embedding, tokens = (chunk.embedding, chunk.tokens) if same else (None, None)
+    attributes = {**chunk.attributes, MARK: EDIT}
+    return replace(chunk, content=overlay.content, attributes=attributes, embedding=embedding, tokens=tokens)
 
 
 def _added(anchor: Chunk, overlay: Overlay, number: int) -> Chunk:
@@ -150,6 +151,7 @@ def _added(anchor: Chunk, overlay: Overlay, number: int) -> Chunk:
         start=anchor.end,
         attributes={**anchor.attributes, MARK: ADD},
         embedding=None,
+        tokens=None,
         enabled=True,
     )
 

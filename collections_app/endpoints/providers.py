@@ -168,9 +168,12 @@ def require_endpoint(collection: Collection) -> None:
             raise _waits(row)
 
 
-def ingest_embedder(model: str, dims: int) -> Embedder:
-    """The embedder for work that can wait: guarded by the breaker and the bucket, interrupted when its job is lost."""
-    inner = embedder_for(model, dims)
+def ingest_embedder(model: str, dims: int, with_tokens: bool = False) -> Embedder:
+    """The embedder for work that can wait: guarded by the breaker and the bucket, interrupted when its job is lost.
+
+    with_tokens: as for `embedder_for`.
+    """
+    inner = embedder_for(model, dims, with_tokens)
     name = provider_name(model)
     return GuardedEmbedder(inner, name) if name else inner
 

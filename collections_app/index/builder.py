@@ -38,7 +38,7 @@ from collections_app.index.embedding_checkpoints import (
 )
 from collections_app.index.ingestion import chunk_draft, hash_content
 from collections_app.index.measurements import measure, submit_measurement
-from collections_app.index.stores import open_store
+from collections_app.index.stores import open_store, stores_tokens
 from collections_app.index.swap import NotSettledError, drop_leftovers, may_serve, spec_of, swap_in
 from collections_app.jobs.attempts import IngestOutcome, JobProgress
 from collections_app.jobs.leases import LeaseLostError
@@ -287,9 +287,11 @@ class Builder:
         tables.append(self.store.collection.partition)
         embedded = EmbeddedChunks(chunks, JobCheckpoints(self.progress.job, self.progress))
         done = self.index_version.chunks_done
+        model, dims = self.index_version.embed_model, self.index_version.embed_dims
+        names, with_tokens = [each.document.doc_id for each in batch], stores_tokens(self.collection.pk, model)
         embedded.embed(
-            ingest_embedder(self.index_version.embed_model, self.index_version.embed_dims),
-            KnownVectors(self.collection.pk, [each.document.doc_id for each in batch], tables),
+            ingest_embedder(model, dims, with_tokens),
+            KnownVectors(self.collection.pk, names, tables, with_tokens=with_tokens),
             batch_size=settings.RAGD_EMBED_BATCH_SIZE,
             advance=lambda count: self.progress.advance(done + count, self._expected_chunks(done)),
         )

@@ -11,9 +11,9 @@ import struct
 import tempfile
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,26 +26,29 @@ from collections_app.endpoints.providers import TextRefusedError
 from collections_app.jobs.models import ACTIVE_STATES
 from collections_app.models import IngestJob, WorkPart
 from ragd.errors import DimensionMismatch
+from ragd.models.token_vectors import TokenEmbedder, embed_texts
 from ragd.store.store import execute, fetch_all
-from ragd.types import Chunk, Embedder
+from ragd.types import Chunk, Embedder, Vector
 
 Floats = npt.NDArray[np.float32]
+Encoded = tuple[Vector, bytes | None]  # a vector, and the packed token vectors of its text where they are stored
 TextKey = tuple[str, bytes]  # doc_id, SHA-256 of the embedded text
 
 HELD_CHUNKS = 256  # of so many chunks none is cut twice, and no vector is a checkpoint
 SPOOLED_BYTES = 1 << 23  # of vectors that are held in memory rather than in a file
 FAILED_KEPT = timedelta(days=1)
 STORED_AS = np.dtype("<f4")
+STORED_SIZE = np.dtype("<i4")
 
 DIGEST = "sha256(convert_to(CASE WHEN context = '' THEN content ELSE context || E'\\n' || content END, 'UTF8'))"
 
 KNOWN = f"""
 SELECT doc_id, {DIGEST}, chunk_index FROM {{chunks}}
-WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s)
+WHERE collection_id = %(collection_id)s AND doc_id = ANY(%(doc_ids)s) AND {{known}}
 """  # noqa: S608  (constants of this module)
 
 VECTORS = f"""
-SELECT c.doc_id, {DIGEST}, c.embedding::real[] FROM {{chunks}} c
+SELECT c.doc_id, {DIGEST}, c.embedding::real[], {{tokens}} FROM {{chunks}} c
 JOIN unnest(%(doc_ids)s::text[], %(numbers)s::integer[]) AS listed (doc_id, chunk_index)
   ON c.doc_id = listed.doc_id COLLATE "C" AND c.chunk_index = listed.chunk_index
 WHERE c.collection_id = %(collection_id)s
@@ -99,6 +102,40 @@ class ChainedChunks:
         return chain.from_iterable(self.documents)
 
 
+@dataclass(frozen=True, slots=True)
+class VectorBatch:
+    """vectors: [chunks, dimensions]. tokens: of each chunk its packed token vectors or b""; () where there are none."""
+
+    vectors: Floats
+    tokens: Sequence[bytes] = ()
+
+    def __iter__(self) -> Iterator[Encoded]:
+        return (
+            (vector, tokens or None) for vector, tokens in zip(self.vectors, self.tokens or repeat(b""), strict=False)
+        )
+
+    def to_bytes(self) -> bytes:
+        sizes = np.array(list(map(len, self.tokens)), STORED_SIZE)
+        return b"".join(
+            (
+                struct.pack("<ii", self.vectors.shape[1], len(sizes)),
+                np.ascontiguousarray(self.vectors, STORED_AS).tobytes(),
+                sizes.tobytes(),
+                *self.tokens,
+            )
+        )
+
+    @classmethod
+    def from_bytes(cls, size: int, data: bytes) -> VectorBatch:
+        """size: the number of chunks."""
+        dims, count = struct.unpack_from("<ii", data)
+        vectors = np.frombuffer(data, STORED_AS, size * dims, 8).reshape(size, dims).astype(np.float32, copy=False)
+        place = 8 + size * dims * STORED_AS.itemsize
+        sizes = np.frombuffer(data, STORED_SIZE, count, place)
+        ends = place + sizes.nbytes + np.cumsum(sizes)
+        return cls(vectors, [data[end - length : end] for length, end in zip(sizes, ends, strict=True)])
+
+
 class EmbeddingCheckpoints(Protocol):
     """The vectors of consecutive batches of chunks; `first` is the position of a batch's first chunk among all.
 
@@ -110,11 +147,11 @@ class EmbeddingCheckpoints(Protocol):
     def find(self) -> dict[int, str]:
         """first -> digest of what is there already."""
 
-    def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
-        """Keep a batch for good. vectors: [chunks, dimensions]. forgive: the attempts before count no more."""
+    def keep(self, first: int, digest: str, batch: VectorBatch, *, forgive: bool = True) -> None:
+        """Keep a batch for good. forgive: the attempts before count no more."""
 
-    def read(self, first: int) -> Floats:
-        """A batch that was kept, [chunks, dimensions]."""
+    def read(self, first: int) -> VectorBatch:
+        """A batch that was kept."""
 
     def drop(self) -> None:
         """Forget everything, inside the transaction that stores the chunks."""
@@ -139,8 +176,8 @@ class EmbeddedChunks:
     def __iter__(self) -> Iterator[Chunk]:
         stream = iter(self.chunks)
         for first in self.firsts:
-            for vector in self.vectors.read(first):
-                yield replace(next(stream), embedding=vector)
+            for vector, tokens in self.vectors.read(first):
+                yield replace(next(stream), embedding=vector, tokens=tokens)
 
     def embed(
         self, embedder: Embedder, known: KnownVectors, *, batch_size: int, advance: Callable[[int], None]
@@ -165,10 +202,10 @@ class EmbeddedChunks:
 
     def _rescued(
         self, embedder: Embedder, batch: Sequence[Chunk], first: int, rescued: Mapping[int, str]
-    ) -> dict[TextKey, Any]:
+    ) -> dict[TextKey, Encoded]:
         """The vectors that an earlier run kept of single chunks of the batch. rescued: position -> digest."""
         return {
-            _text_key(chunk): self.checkpoints.read(position)[0]
+            _text_key(chunk): next(iter(self.checkpoints.read(position)))
             for position, chunk in enumerate(batch, first)
             if self.checkpoints and position in rescued and rescued[position] == digest_batch(embedder, [chunk])
         }
@@ -188,8 +225,8 @@ class EmbeddedChunks:
         texts = list(missing.values())
         if self.checkpoints:
             for (position, chunk), vector in zip(texts, refusal.vectors, strict=False):
-                array = np.array([vector], np.float32)
-                self.checkpoints.keep(position, digest_batch(embedder, [chunk]), array, forgive=False)
+                single = VectorBatch(np.array([vector], np.float32))
+                self.checkpoints.keep(position, digest_batch(embedder, [chunk]), single, forgive=False)
         _, refused = texts[len(refusal.vectors)]
         message = f"chunk {refused.chunk_index} of {refused.doc_id!r} cannot be embedded: {refusal.message}"
         return TextRefusedError(message, kind=refusal.kind)
@@ -211,45 +248,55 @@ class _Rearranged(EmbeddedChunks):
             self.positions |= {_text_key(chunk): (first, offset) for offset, chunk in enumerate(batch)}
 
     def __iter__(self) -> Iterator[Chunk]:
-        opened, vectors = -1, np.empty((0, 0), np.float32)
+        opened, encoded = -1, list[Encoded]()
         for chunk in self.chunks:
             position = self.positions.get(_text_key(chunk))
             if position is None:
-                yield replace(chunk, embedding=None)
+                yield replace(chunk, embedding=None, tokens=None)
                 continue
             if opened != position[0]:
-                opened, vectors = position[0], self.vectors.read(position[0])
-            yield replace(chunk, embedding=vectors[position[1]])
+                opened, encoded = position[0], list(self.vectors.read(position[0]))
+            vector, tokens = encoded[position[1]]
+            yield replace(chunk, embedding=vector, tokens=tokens)
 
 
 class KnownVectors:
     """What is stored of documents, asked for by text: a text that a document had before keeps its vector.
 
-    tables: of chunks under the same model, where to look; the later ones win. None: nothing is known.
+    tables: of chunks under the same model, where to look; the later ones win. None: nothing is known. with_tokens: a
+    vector is known with its token vectors alone.
     """
 
-    def __init__(self, collection_id: int, doc_ids: Iterable[str], tables: Sequence[str]) -> None:
+    def __init__(
+        self, collection_id: int, doc_ids: Iterable[str], tables: Sequence[str], *, with_tokens: bool = False
+    ) -> None:
         self.scope: dict[str, Any] = {"collection_id": collection_id}
+        self.with_tokens = with_tokens
         self.rows: dict[TextKey, tuple[str, int]] = {}
         params = self.scope | {"doc_ids": list(doc_ids)}
+        known = "tokens IS NOT NULL" if with_tokens else "true"
         for table in tables:
-            rows = fetch_all(connection, KNOWN.format(chunks=table), params)
+            rows = fetch_all(connection, KNOWN.format(chunks=table, known=known), params)
             self.rows |= {(doc_id, bytes(digest)): (table, number) for doc_id, digest, number in rows}
 
     def __contains__(self, chunk: Chunk) -> bool:
         return bool(self.rows) and _text_key(chunk) in self.rows
 
-    def find(self, chunks: Sequence[Chunk]) -> dict[TextKey, Any]:
+    def find(self, chunks: Sequence[Chunk]) -> dict[TextKey, Encoded]:
         """Text -> vector of those that are known; a row that was written anew meanwhile is passed over."""
         numbers: dict[str, set[tuple[str, int]]] = {}
         for chunk in chunks if self.rows else ():
             if row := self.rows.get(_text_key(chunk)):
                 numbers.setdefault(row[0], set()).add((chunk.doc_id, row[1]))
-        result: dict[TextKey, Any] = {}
+        result: dict[TextKey, Encoded] = {}
         for table, listed in numbers.items():
             params = {"doc_ids": [doc_id for doc_id, _ in listed], "numbers": [number for _, number in listed]}
-            rows = fetch_all(connection, VECTORS.format(chunks=table), self.scope | params)
-            result |= {(doc_id, bytes(digest)): vector for doc_id, digest, vector in rows}
+            sql = VECTORS.format(chunks=table, tokens="c.tokens" if self.with_tokens else "NULL::bytea")
+            rows = fetch_all(connection, sql, self.scope | params)
+            result |= {
+                (doc_id, bytes(digest)): (vector, None if tokens is None else bytes(tokens))
+                for doc_id, digest, vector, tokens in rows
+            }
         return result
 
 
@@ -267,23 +314,25 @@ def _batches(chunks: Chunks, known: KnownVectors, batch_size: int) -> Iterator[l
         yield batch
 
 
-def _embed(batch: Sequence[Chunk], embedder: Embedder, known: Mapping[TextKey, Any]) -> Floats:
-    keys, vectors = [_text_key(chunk) for chunk in batch], dict(known)
-    missing = {key: chunk.embed_text for key, chunk in zip(keys, batch, strict=True) if key not in vectors}
-    vectors |= zip(missing, embedder.embed(list(missing.values())) if missing else (), strict=True)
-    array = np.array([vectors[key] for key in keys], np.float32)
+def _embed(batch: Sequence[Chunk], embedder: Embedder, known: Mapping[TextKey, Encoded]) -> VectorBatch:
+    keys, encoded = [_text_key(chunk) for chunk in batch], dict(known)
+    missing = {key: chunk.embed_text for key, chunk in zip(keys, batch, strict=True) if key not in encoded}
+    encoded |= zip(missing, embed_texts(list(missing.values()), embedder) if missing else (), strict=True)
+    array = np.array([encoded[key][0] for key in keys], np.float32)
     if array.shape != (len(batch), embedder.dims):
         raise DimensionMismatch(
             f"{embedder.model!r} was to give {embedder.dims} numbers for each of {len(batch)} texts; it gave an array "
             f"of {array.shape}",
             field="embedding",
         )
-    return array
+    tokens = [encoded[key][1] or b"" for key in keys]
+    return VectorBatch(array, tokens if any(tokens) else ())
 
 
 def digest_batch(embedder: Embedder, batch: Sequence[Chunk]) -> str:
-    """SHA-256 (hex) of what decides the vectors of these chunks: texts, model and dimensions."""
-    digest = hashlib.sha256(f"{embedder.model} {embedder.dims}\n".encode())
+    """SHA-256 (hex) of what decides what is kept of these chunks: texts, model, dimensions, token vectors or not."""
+    tokens = " tokens" if isinstance(embedder, TokenEmbedder) else ""
+    digest = hashlib.sha256(f"{embedder.model} {embedder.dims}{tokens}\n".encode())
     for chunk in batch:
         text = chunk.embed_text.encode()
         digest.update(struct.pack("!q", len(text)) + text)
@@ -311,28 +360,27 @@ class JobCheckpoints:
         parts = WorkPart.objects.filter(kind=WorkPart.Kind.VECTORS, key=self._job)
         return dict(parts.values_list("position", "digest"))
 
-    def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
+    def keep(self, first: int, digest: str, batch: VectorBatch, *, forgive: bool = True) -> None:
         """One transaction, which with `forgive` also says that the job got on."""
         values = {
             "collection_id": self._collection_id,
             "job": self._job,
             "first": first,
-            "size": len(vectors),
+            "size": len(batch.vectors),
             "digest": digest,
-            "vectors": np.ascontiguousarray(vectors, STORED_AS).tobytes(),
+            "vectors": batch.to_bytes(),
         }
         with transaction.atomic():
             self._run.hold(forgive=forgive)
             with _binary_cursor() as cursor:
                 cursor.execute(KEEP, values)
 
-    def read(self, first: int) -> Floats:
+    def read(self, first: int) -> VectorBatch:
         with _binary_cursor() as cursor:
             row = cursor.execute(READ, {"job": self._job, "first": first}, binary=True).fetchone()
         if row is None:
             raise LookupError(f"the vectors of the chunks from {first} of job {self._job} are gone; run the job again")
-        size, vectors = row
-        return np.frombuffer(vectors, STORED_AS).reshape(size, -1).astype(np.float32, copy=False)
+        return VectorBatch.from_bytes(*row)
 
     def drop(self) -> None:
         execute(connection, DROP, {"job": self._job})
@@ -345,20 +393,20 @@ class SpooledCheckpoints:
 
     def __init__(self) -> None:
         self._file = tempfile.SpooledTemporaryFile(SPOOLED_BYTES)  # noqa: SIM115 (lives as long as this object)
-        self._batches: dict[int, tuple[str, int, tuple[int, ...]]] = {}
+        self._batches: dict[int, tuple[str, int, int, int]] = {}  # digest, place and length in the file, chunks
 
     def find(self) -> dict[int, str]:
-        return {first: digest for first, (digest, _, _) in self._batches.items()}
+        return {first: digest for first, (digest, *_) in self._batches.items()}
 
-    def keep(self, first: int, digest: str, vectors: Floats, *, forgive: bool = True) -> None:
-        self._batches[first] = (digest, self._file.seek(0, 2), vectors.shape)
-        self._file.write(np.ascontiguousarray(vectors, STORED_AS).tobytes())
+    def keep(self, first: int, digest: str, batch: VectorBatch, *, forgive: bool = True) -> None:
+        data = batch.to_bytes()
+        self._batches[first] = (digest, self._file.seek(0, 2), len(data), len(batch.vectors))
+        self._file.write(data)
 
-    def read(self, first: int) -> Floats:
-        _, offset, shape = self._batches[first]
-        self._file.seek(offset)
-        size = STORED_AS.itemsize * int(np.prod(shape))
-        return np.frombuffer(self._file.read(size), STORED_AS).reshape(shape).astype(np.float32, copy=False)
+    def read(self, first: int) -> VectorBatch:
+        _, place, length, size = self._batches[first]
+        self._file.seek(place)
+        return VectorBatch.from_bytes(size, self._file.read(length))
 
     def drop(self) -> None:
         self._file.truncate(0)

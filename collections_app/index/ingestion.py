@@ -37,7 +37,7 @@ from collections_app.documents.stored_documents import (
 )
 from collections_app.endpoints.providers import ingest_embedder
 from collections_app.index.embedding_checkpoints import CutChunks, EmbeddedChunks, EmbeddingCheckpoints, KnownVectors
-from collections_app.index.stores import open_store
+from collections_app.index.stores import open_store, stores_tokens
 from collections_app.jobs.attempts import IngestOutcome
 from collections_app.models import Collection, Document
 from ragd import telemetry
@@ -145,7 +145,7 @@ def ingest(
     those whose text the document had before. force: write all chunks anew even when nothing changed. cause: what is
     written on the revision that is replaced. overlays: what is laid over the chunks; None: those that are stored.
     checkpoints: where vectors are kept that another run could take over. revision: the number of a document that is
-    not there. known_in: a table with vectors of its texts, besides those that are stored of it.
+    not there. known_in: a table with vectors of its texts, without token vectors, for a document that is not there.
     Raises ServiceError 409 for an archived document, EmptyContent, IndexVersionChanged when another index version than
     `collection` says began to serve meanwhile (see `in_current_index_version`), and what chunking, embedding, the hooks
     and the database raise; the previous version then stays whole.
@@ -175,7 +175,8 @@ def ingest(
     laid = overlays.apply(cut)
     progress.enter("embed", chunks_total=len(laid))
     tables = known_in if before is None else (collection.chunks_table,)
-    known = KnownVectors(collection.pk, [draft.doc_id], () if fresh or force else tables)
+    with_tokens = not (before is None and known_in) and stores_tokens(collection.pk, collection.embed_model)
+    known = KnownVectors(collection.pk, [draft.doc_id], () if fresh or force else tables, with_tokens=with_tokens)
     embedded = embed(collection, EmbeddedChunks(laid, checkpoints), known, progress)
     progress.enter("store", chunks_total=len(laid))
     require_readable(collection, [draft.doc_id])
@@ -383,7 +384,7 @@ def with_language(chunks: Iterable[Chunk], language: str) -> Iterator[Chunk]:
 def embed(collection: Collection, chunks: EmbeddedChunks, known: KnownVectors, progress: Progress) -> EmbeddedChunks:
     """The same chunks, with vectors by the collection's model; a text that is known keeps its vector."""
     chunks.embed(
-        ingest_embedder(collection.embed_model, collection.embed_dims),
+        ingest_embedder(collection.embed_model, collection.embed_dims, known.with_tokens),
         known,
         batch_size=settings.RAGD_EMBED_BATCH_SIZE,
         advance=lambda done: progress.advance(done, len(chunks)),

@@ -34,7 +34,7 @@ from collections_app.endpoints.endpoints import ModelEndpoint, embedding_endpoin
 from collections_app.endpoints.model_folders import folder_for, is_folder_model, prompts_with, sparse_paths
 from collections_app.models import Collection
 from ragd.errors import EmbedderError, IndexVersionChanged, RerankerError, UnknownCollection
-from ragd.models.embedding import OPENAI_WINDOW, LocalEmbedder, OpenAIEmbedder, Sizes
+from ragd.models.embedding import OPENAI_WINDOW, LocalEmbedder, LocalTokenEmbedder, OpenAIEmbedder, Sizes
 from ragd.models.folder_embedder import use_folders
 from ragd.models.graph_folder import available_cores
 from ragd.models.late_interaction import LateInteraction
@@ -90,15 +90,15 @@ def reading(using: str = "default") -> Iterator[None]:
             driver.isolation_level = None
 
 
-def embedder_for(model: str, dims: int) -> Embedder:
+def embedder_for(model: str, dims: int, with_tokens: bool = False) -> Embedder:
     """The embedder of that name: a model of this process by its own, one with a checksum from its folder, any other at
     the endpoint that serves it, with the prompts that its name ends with the digest of.
 
-    Without an endpoint it is an AbsentEmbedder: no text leaves a machine unasked. It never fails: a model that is not
-    there says so when it is asked for a vector.
+    with_tokens: a TokenEmbedder where the model can be one. Without an endpoint it is an AbsentEmbedder: no text leaves
+    a machine unasked. It never fails: a model that is not there says so when it is asked for a vector.
     """
     if model == LOCAL_MODEL:
-        return _local_embedder()
+        return _local_token_embedder() if with_tokens else _local_embedder()
     if model == MultilingualE5Embedder.model:
         return MultilingualE5Embedder(threads=_local_threads())
     if is_folder_model(model):
@@ -126,6 +126,26 @@ def embedder_for(model: str, dims: int) -> Embedder:
 @lru_cache(maxsize=1)
 def _local_embedder() -> LocalEmbedder:
     return LocalEmbedder(threads=_local_threads())
+
+
+@lru_cache(maxsize=1)
+def _local_token_embedder() -> LocalTokenEmbedder:
+    return LocalTokenEmbedder(threads=_local_threads())
+
+
+_TOKEN_READERS: dict[str, Callable[[int], bool]] = {}
+
+
+def register_token_reader(name: str, reads: Callable[[int], bool]) -> None:
+    """Ask this too from now on: whether a collection, by its id, is reranked by the built-in reranker. A second of the
+    name replaces it."""
+    _TOKEN_READERS[name] = reads
+
+
+def stores_tokens(collection_id: int, model: str) -> bool:
+    """Whether chunks of a collection under this model are stored with their token vectors: where the encoder that makes
+    them makes the vectors too, and somebody is to read them."""
+    return model == LOCAL_MODEL and any(reads(collection_id) for reads in _TOKEN_READERS.values())
 
 
 def open_embedder(endpoint: ModelEndpoint, model: str, dims: int) -> OpenAIEmbedder:

@@ -368,7 +368,7 @@ class WorkPart(models.Model):
 
     kind, with what `key` names: FILE, a part of the file that an operation works on (its id). VECTORS, those of `size`
     consecutive chunks of a large document from the chunk_index `position` on, while its job (its id) is under way:
-    float32, little endian; digest: SHA-256 (hex) of the model and of every text that was embedded. PAGE, a page that
+    a VectorBatch; digest: SHA-256 (hex) of the model and of every text that was embedded. PAGE, a page that
     text recognition has read (`readers.scans.words.pack_recognized`), kept as long as its file, whose SHA-256 is the
     digest: no page is read twice by the same engine. There is no reference to the work, so that deleting many jobs
     reads none of this; maintenance takes what is left.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -20,6 +21,7 @@ from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models import minilm
 from ragd.models.graph_folder import available_cores
 from ragd.models.openai_client import OPENAI_FORM, EmbeddingForm, OpenAIEndpoint, RetryPolicy, Server, asked_once
+from ragd.models.token_vectors import encode_windows, split_texts
 from ragd.telemetry.model_calls import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
 from ragd.types import Embedder, Vector, check_at_least
@@ -56,13 +58,7 @@ class LocalEmbedder:
         accepted = accept_texts(texts)
         if not accepted:
             return []
-        with telemetry.EmbeddingsCall(
-            system=self.system, model=self.model, dims=self.dims, texts=accepted, encoding_format="float"
-        ) as call:
-            windows = self._windows(accepted)
-            call.input_tokens = sum(
-                len(window) + minilm.SPECIAL_TOKENS for of_text in windows.values() for window in of_text
-            )
+        with self._call(accepted) as (call, windows):
             vectors = self._embed(windows)
             call.record_vectors([vectors[text] for text in accepted])
         return [cast(Vector, vectors[text]) for text in accepted]
@@ -75,10 +71,17 @@ class LocalEmbedder:
         model = minilm.open_model(self.folder)
         return len(model.tokenize(accept_texts([text])[0])) + minilm.SPECIAL_TOKENS if text.strip() else 0
 
-    def _windows(self, texts: list[str]) -> dict[str, list[minilm.TokenIds]]:
-        """What the model will read, by text; an equal text once."""
-        model = minilm.open_model(self.folder)
-        return {text: model.split_windows(model.tokenize(text)) for text in dict.fromkeys(texts)}
+    @contextmanager
+    def _call(self, texts: list[str]) -> Iterator[tuple[telemetry.EmbeddingsCall, dict[str, list[minilm.TokenIds]]]]:
+        """One call for telemetry, and what the model will read, by text."""
+        with telemetry.EmbeddingsCall(
+            system=self.system, model=self.model, dims=self.dims, texts=texts, encoding_format="float"
+        ) as call:
+            windows = split_texts(texts, self.folder)
+            call.input_tokens = sum(
+                len(window) + minilm.SPECIAL_TOKENS for of_text in windows.values() for window in of_text
+            )
+            yield call, windows
 
     def _embed(self, windows: dict[str, list[minilm.TokenIds]]) -> dict[str, FloatArray]:
         flat = [window for of_text in windows.values() for window in of_text]
@@ -87,6 +90,20 @@ class LocalEmbedder:
             text: average_windows([next(means) for _ in of_text], [len(window) for window in of_text])
             for text, of_text in windows.items()
         }
+
+
+class LocalTokenEmbedder(LocalEmbedder):
+    """The same, for texts that the built-in reranker is to read by their stored token vectors."""
+
+    def embed_with_tokens(self, texts: Sequence[str]) -> list[tuple[Vector, bytes]]:
+        """The vector of each text and its packed token vectors (`ragd.models.token_vectors`), in order."""
+        accepted = accept_texts(texts)
+        if not accepted:
+            return []
+        with self._call(accepted) as (call, windows):
+            encoded = encode_windows(windows, self.threads, self.folder)
+            call.record_vectors([encoded[text][0] for text in accepted])
+        return [cast(tuple[Vector, bytes], encoded[text]) for text in accepted]
 
 
 @dataclass(frozen=True, slots=True)

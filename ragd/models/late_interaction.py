@@ -3,16 +3,19 @@
 Late interaction is Khattab and Zaharia's, "ColBERT", SIGIR 2020: every token of the question is compared with every
 token of a text, and the best match of each counts. The local model was trained for whole texts and not for this; that
 its tokens serve all the same, and what its cosine and BM25 add, was measured on the training questions of SciFact
-(benchmarks/bench_rerank.py finds the weights again).
+(benchmarks/bench_rerank.py finds the weights again). A text's tokens are read as `ragd.models.token_vectors` packs
+them, whether they were stored with the chunk or are made for the question, so that both give the same score.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -20,6 +23,8 @@ import numpy.typing as npt
 
 from ragd.models import minilm
 from ragd.models.graph_folder import available_cores
+from ragd.models.token_vectors import HEADER_BYTES, TokenVectors, encode_texts, read_letters, turn, unit_rows, unpack
+from ragd.text.languages import judge_readable
 from ragd.text.windows import LONE_SURROGATE, FloatArray, average_windows
 from ragd.types import Candidate, check_at_least
 
@@ -27,16 +32,16 @@ HalfArray = npt.NDArray[np.float16]
 
 DEPTH = 24  # twice the default k; more brought nothing
 COSINE_WEIGHT = 0.3
-BM25_WEIGHT = 0.05
+BM25_WEIGHT = 0.1
 IDF_MIN = 0.5
-CACHED_WINDOWS = 256  # of at most 256 tokens with 384 numbers of 2 bytes: 50 MB
+CACHED_TEXTS = 4000  # of at most 8 kB, and their own length: 40 MB
 DIGITS = 6  # what is below differs between machines
 BEHIND = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a text's score is made of. best: for each token of the question its best cosine, float64 [tokens].
+    """What a text's score is made of. best: for each token of the question about its best cosine, float64 [tokens].
 
     held: bool [tokens], whether the text holds that very token. cosine: of the whole texts.
     """
@@ -49,7 +54,7 @@ class Parts:
 class LateInteraction:
     """Reads the first `depth` candidates; those behind keep their order, each 0.001 below the one before.
 
-    The score, 0 to 1 for any real text, is (maxsim + 0.3 * cosine + 0.05 * bm25) / 1.35.
+    The score, 0 to 1 for any real text, is (maxsim + 0.3 * cosine + 0.1 * bm25) / 1.4.
 
     maxsim: the mean, over the question's tokens ([CLS] and [SEP] included, of a long question the first 254), of the
     best cosine with any token of the text. A token weighs the root of its idf over the texts read, at least 0.5 under
@@ -57,10 +62,11 @@ class LateInteraction:
     collection's own model is. bm25: the score in the lexical list over the highest among the texts read, 0 for a
     candidate that is not in that list.
 
-    Deterministic for question and candidates. A text longer than 256 tokens is read in windows, never cut. The vectors
-    of `cached_windows` windows are kept for this process, by content. `threads` (default: the cores that this process
-    may use) windows are computed side by side. `folder` names another place of the model's files. Raises EmbedderError
-    when the model is missing or damaged.
+    Deterministic for question and candidates. The cosines are estimates from packed token vectors, those of the
+    candidate where it has them. What is made here is kept for this process, of `cached_texts` texts. A text longer than
+    256 tokens is read in windows, never cut. `threads` (default: the cores that this process may use) windows are
+    computed side by side. `folder` names another place of the model's files. Raises EmbedderError when the model is
+    missing or damaged.
     """
 
     name = "minilm-late-interaction"
@@ -71,29 +77,39 @@ class LateInteraction:
         *,
         depth: int = DEPTH,
         threads: int | None = None,
-        cached_windows: int = CACHED_WINDOWS,
+        cached_texts: int = CACHED_TEXTS,
         folder: Path | None = None,
     ) -> None:
-        for name, value, low in (("depth", depth, 1), ("threads", threads, 1), ("cached_windows", cached_windows, 0)):
+        for name, value, low in (("depth", depth, 1), ("threads", threads, 1), ("cached_texts", cached_texts, 0)):
             if value is not None:
                 check_at_least(name, value, low)
-        self.depth, self.folder = depth, folder
+        self.depth, self.cached_texts, self.folder = depth, cached_texts, folder
         self.threads = threads or available_cores()
-        self._token_vectors = lru_cache(maxsize=cached_windows)(self._compute)
+        self._cache: OrderedDict[str, bytes] = OrderedDict()
+        self._lock = Lock()
 
-    def find_readable(self, query: str, texts: Sequence[str]) -> list[bool]:
-        """For each text, whether it is English, as the model is, or at least the query and the text are in its script.
+    @property
+    def reads_tokens(self) -> int:
+        """So many of the first candidates are read by their token vectors (see `ragd.models.reranking`)."""
+        return self.depth
 
-        See `ragd.text.languages.find_readable`.
+    def find_readable(self, query: str, candidates: Sequence[Candidate]) -> list[bool]:
+        """For each candidate, whether it is English, as the model is, or at least the query and it are in its script.
+
+        See `ragd.text.languages.judge_readable`.
         """
-        return minilm.open_model(self.folder).find_readable(query, texts)
+        missing = [candidate.text for candidate in candidates if not candidate.tokens]
+        of_query, *counted = minilm.open_model(self.folder).count_letters([query, *missing])
+        letters = iter(counted)
+        known = [read_letters(each.tokens) if each.tokens else next(letters) for each in candidates]
+        return judge_readable(of_query, known, broken_max=minilm.BROKEN_MAX)
 
     def score_candidates(self, query: str, candidates: Sequence[Candidate]) -> list[float]:
         """One score per candidate, in their order; the candidates are given best first. [] for none."""
         read = candidates[: self.depth]
         if not read:
             return []
-        parts = self.compare(query, [candidate.text for candidate in read])
+        parts = self.compare(query, read)
         scores = combine(parts, [_bm25(candidate) for candidate in read])
         lowest = min(scores)
         behind = [round(lowest - BEHIND * index, DIGITS) for index in range(1, len(candidates) - len(read) + 1)]
@@ -102,7 +118,7 @@ class LateInteraction:
     def explain_candidates(self, query: str, candidates: Sequence[Candidate]) -> list[list[dict[str, Any]]]:
         """What each score of `score_candidates` is made of; [] for a candidate behind the first `depth`.
 
-        Three parts {part, weight, value, share}: share = weight * value / 1.35, and the shares add up to the score but
+        Three parts {part, weight, value, share}: share = weight * value / 1.4, and the shares add up to the score but
         for its rounding to 6 digits. The first, "maxsim", has tokens too: {token, weight, best, held}; its value is the
         weighted mean of best.
         """
@@ -112,7 +128,7 @@ class LateInteraction:
         model = minilm.open_model(self.folder)
         query_ids = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
         spelt = model.spell([minilm.FIRST_TOKEN, *query_ids, minilm.LAST_TOKEN])
-        parts = self.compare(query, [candidate.text for candidate in read])
+        parts = self.compare(query, read)
         weights = _token_weights(parts, IDF_MIN)
         words = [_bm25(candidate) for candidate in read]
         highest = max(words) or 1.0
@@ -132,28 +148,64 @@ class LateInteraction:
         ]
         return [*details, *([] for _ in candidates[self.depth :])]
 
-    def compare(self, query: str, texts: Sequence[str]) -> list[Parts]:
-        """What the model says of each text, in their order; equal texts get equal parts."""
+    def compare(self, query: str, candidates: Sequence[Candidate]) -> list[Parts]:
+        """What the model says of each candidate, in their order; equal texts get equal parts."""
+        if not candidates:
+            return []
+        query_ids, question = _read_question(query, self.folder)
+        ids = np.asarray([minilm.FIRST_TOKEN, *query_ids, minilm.LAST_TOKEN])
+        query_mean = average_windows([question.mean(axis=0)], [1])
+        packed = self._pack(candidates)
+        texts = {each: unpack(each) for each in packed}
+        best = _estimate_best(unit_rows(question), list(texts.values()))
+        parts = {
+            each: Parts(cosines, np.isin(ids, text.ids), float(query_mean @ text.mean))
+            for (each, text), cosines in zip(texts.items(), best, strict=True)
+        }
+        return [parts[each] for each in packed]
+
+    def _pack(self, candidates: Sequence[Candidate]) -> list[bytes]:
+        """The packed token vectors of each: its own, else those in the cache, else made now."""
+        own = {each.text: each.tokens for each in candidates if each.tokens and len(each.tokens) > HEADER_BYTES}
+        texts = [candidate.text for candidate in candidates]
+        with self._lock:
+            packed = own | {text: self._cache[text] for text in texts if text not in own and text in self._cache}
+        missing = list(dict.fromkeys(text for text in texts if text not in packed))
+        packed |= zip(missing, encode_texts(missing, self.threads, self.folder), strict=True)
+        with self._lock:
+            for text in (each for each in packed if each not in own):
+                self._cache[text] = packed[text]
+                self._cache.move_to_end(text)
+            while len(self._cache) > self.cached_texts:
+                self._cache.popitem(last=False)
+        return [packed[text] for text in texts]
+
+
+class TokenMatcher:
+    """For each token of a question its best cosine with a token of a text, by whole vectors: for sentences, which are
+    not stored.
+
+    The vectors of `cached_windows` windows of at most 256 tokens are kept for this process, by content. threads and
+    folder: as for `LateInteraction`.
+    """
+
+    def __init__(self, *, cached_windows: int, threads: int | None = None, folder: Path | None = None) -> None:
+        self.threads, self.folder = threads or available_cores(), folder
+        self._token_vectors = lru_cache(maxsize=cached_windows)(self._compute)
+
+    def best_cosines(self, question: str, texts: Sequence[str]) -> list[npt.NDArray[np.float64]]:
+        """For each text, in their order, float64 [tokens], [CLS] and [SEP] of the question included; equal texts get
+        equal numbers. [] for no texts. Raises EmbedderError when the model is missing or damaged."""
         if not texts:
             return []
         model = minilm.open_model(self.folder)
-        query_ids = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", query)))[0]
-        question = model.token_vectors(query_ids)
+        _, vectors = _read_question(question, self.folder)
         read = {
             text: model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", text)))
             for text in dict.fromkeys(texts)
         }
-        vectors = self._vectors_of(read.values())
-        best = _best_cosines(question, vectors)
-        query_mean = average_windows([question.mean(axis=0)], [1]).astype(np.float64)
-        ids = np.asarray([minilm.FIRST_TOKEN, *query_ids, minilm.LAST_TOKEN])
-        parts = {}
-        for index, (text, windows) in enumerate(read.items()):
-            means = [window.mean(axis=0, dtype=np.float32) for window in vectors[index]]
-            mean = average_windows(means, [max(1, len(window)) for window in windows])
-            held = np.isin(ids, np.concatenate(windows))
-            parts[text] = Parts(best[index], held, float(query_mean @ mean))
-        return [parts[text] for text in texts]
+        best = dict(zip(read, _best_cosines(vectors, self._vectors_of(read.values())), strict=True))
+        return [best[text] for text in texts]
 
     def _vectors_of(self, read: Iterable[Sequence[minilm.TokenIds]]) -> list[list[HalfArray]]:
         """The token embeddings of each window of each text; an equal window once."""
@@ -167,6 +219,13 @@ class LateInteraction:
         """The token embeddings of one window of ids, [CLS] and [SEP] included, not normalised: [length + 2, 384]."""
         ids = np.frombuffer(window, dtype=np.int64)
         return minilm.open_model(self.folder).token_vectors(ids).astype(np.float16)
+
+
+def _read_question(question: str, folder: Path | None) -> tuple[minilm.TokenIds, FloatArray]:
+    """The first 254 ids of a question, and the token embeddings of these with [CLS] and [SEP], not normalised."""
+    model = minilm.open_model(folder)
+    ids = model.split_windows(model.tokenize(LONE_SURROGATE.sub("\ufffd", question)))[0]
+    return ids, model.token_vectors(ids)
 
 
 def combine(
@@ -209,6 +268,17 @@ def _share(part: str, weight: float, value: float) -> dict[str, Any]:
     return {"part": part, "weight": weight, "value": value, "share": weight * value / total}
 
 
+def _estimate_best(question: FloatArray, texts: Sequence[TokenVectors]) -> list[npt.NDArray[np.float64]]:
+    """For each text the best estimate of a cosine of each token of the question, unit vectors, with a vector of it."""
+    turned = turn(question)
+    centres = question @ np.stack([text.mean * text.centre for text in texts]).T
+    best = []
+    for text, centre in zip(texts, centres.T, strict=True):
+        rest = (text.signs @ turned[:, : text.signs.shape[1]].T) * text.factors[:, None]
+        best.append((rest.max(axis=0) + centre).astype(np.float64))
+    return best
+
+
 def _best_cosines(question: FloatArray, texts: Sequence[Sequence[HalfArray]]) -> list[npt.NDArray[np.float64]]:
     """For each text the best cosine of each token of the question with a token of the text, [CLS] and [SEP] left out
     unless it has no others. One product for all texts: the library behind numpy is slow at many small ones."""
@@ -216,14 +286,9 @@ def _best_cosines(question: FloatArray, texts: Sequence[Sequence[HalfArray]]) ->
     for windows in texts:
         tokens = np.concatenate([window[1:-1] for window in windows])
         inner.append(tokens if len(tokens) else windows[0])
-    cosines = _units(question) @ _units(np.concatenate(inner).astype(np.float32)).T
+    cosines = unit_rows(question) @ unit_rows(np.concatenate(inner).astype(np.float32)).T
     starts = np.cumsum([0, *(len(tokens) for tokens in inner[:-1])])
     return list(np.maximum.reduceat(cosines, starts, axis=1).T.astype(np.float64))
-
-
-def _units(vectors: FloatArray) -> FloatArray:
-    units: FloatArray = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    return units
 
 
 def _bm25(candidate: Candidate) -> float:

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ragd.errors import EmbedderError
-from ragd.text.languages import find_readable
+from ragd.text.languages import Letters, count_letters, judge_readable
 from ragd.text.windows import LONE_SURROGATE, FloatArray
 
 if TYPE_CHECKING:
@@ -93,8 +93,12 @@ class MiniLM:
 
     def find_readable(self, query: str, texts: Sequence[str]) -> list[bool]:
         """For each text, whether the model can read it beside the query: what is in English."""
-        query, *texts = [LONE_SURROGATE.sub("\ufffd", text) for text in (query, *texts)]
-        return find_readable(self._tokenizer, query, texts, broken_max=BROKEN_MAX)
+        of_query, *of_texts = self.count_letters([query, *texts])
+        return judge_readable(of_query, of_texts, broken_max=BROKEN_MAX)
+
+    def count_letters(self, texts: Sequence[str]) -> list[Letters]:
+        """What of each text's letters the model does not know; `judge_readable` judges by it."""
+        return count_letters(self._tokenizer, [LONE_SURROGATE.sub("\ufffd", text) for text in texts])
 
     def spell(self, ids: Sequence[int] | TokenIds) -> list[str]:
         """The word pieces of ids, as the vocabulary writes them."""
@@ -121,26 +125,41 @@ class MiniLM:
         Each run has one thread, and `threads` runs go side by side. Short windows share a run, in which attention is
         computed for each by itself, and the rest token by token: so a vector depends on its window alone.
         """
+        means: list[FloatArray] = [np.empty(0, np.float32)] * len(windows)
+        for positions, (of_run,) in self._runs(windows, threads, ["means"]):
+            for position, mean in zip(positions, of_run, strict=False):
+                means[position] = mean
+        return means
+
+    def encode(self, windows: Sequence[TokenIds], threads: int) -> list[tuple[FloatArray, FloatArray]]:
+        """`mean_vectors` and `token_vectors` of each window from one pass, to the same bit."""
+        encoded = [(np.empty(0, np.float32), np.empty((0, DIMS), np.float32))] * len(windows)
+        for positions, (means, tokens) in self._runs(windows, threads, ["means", "tokens"]):
+            ends = np.cumsum([len(windows[position]) + SPECIAL_TOKENS for position in positions])
+            for position, mean, states in zip(positions, means, np.split(tokens, ends), strict=False):
+                encoded[position] = mean, states
+        return encoded
+
+    def _runs(
+        self, windows: Sequence[TokenIds], threads: int, outputs: list[str]
+    ) -> list[tuple[list[int], list[FloatArray]]]:
+        """The windows of each run, by their places, and its outputs."""
         session = self._opened_session()
         runs = share_runs([len(window) + SPECIAL_TOKENS for window in windows], threads)
-        means: list[FloatArray] = [np.empty(0, np.float32)] * len(windows)
 
-        def compute(positions: list[int]) -> FloatArray:
-            return _run(session, [windows[position] for position in positions], "means")
+        def compute(positions: list[int]) -> list[FloatArray]:
+            return _run(session, [windows[position] for position in positions], outputs)
 
         if threads == 1 or len(runs) <= 1:
             results = [compute(positions) for positions in runs]
         else:
             with ThreadPoolExecutor(min(threads, len(runs)), thread_name_prefix="ragd-embed") as pool:
                 results = list(pool.map(compute, runs))
-        for positions, of_run in zip(runs, results, strict=True):
-            for position, mean in zip(positions, of_run, strict=False):
-                means[position] = mean
-        return means
+        return list(zip(runs, results, strict=True))
 
     def token_vectors(self, window: TokenIds) -> FloatArray:
         """The embeddings of [CLS], each id and [SEP], float32 [len(window) + 2, 384], not normalised."""
-        return _run(self._opened_session(), [window], "tokens")
+        return _run(self._opened_session(), [window], ["tokens"])[0]
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
@@ -223,7 +242,7 @@ def share_runs(lengths: Sequence[int], threads: int) -> list[list[int]]:
     return runs
 
 
-def _run(session: InferenceSession, windows: Sequence[TokenIds], output: str) -> FloatArray:
+def _run(session: InferenceSession, windows: Sequence[TokenIds], outputs: list[str]) -> list[FloatArray]:
     """The graph takes one window or four: where there are fewer, the last ones are of one token and mean nothing."""
     texts = [np.concatenate(([FIRST_TOKEN], window, [LAST_TOKEN]), dtype=np.int64) for window in windows]
     if len(texts) > 1:
@@ -233,8 +252,8 @@ def _run(session: InferenceSession, windows: Sequence[TokenIds], output: str) ->
         "places": np.concatenate([np.arange(len(text)) for text in texts]),
         "lengths": np.array([len(text) for text in texts]),
     }
-    result: FloatArray = session.run([output], feed)[0]
-    return result
+    results: list[FloatArray] = session.run(outputs, feed)
+    return results
 
 
 def _check(path: Path) -> None:

@@ -51,9 +51,18 @@ class CandidateReranker(Protocol):
 
 @runtime_checkable
 class SelectiveReranker(Protocol):
-    """A reranker that knows which texts its model can read (see `ragd.text.languages`)."""
+    """A reranker that knows which candidates its model can read (see `ragd.text.languages`)."""
 
-    def find_readable(self, query: str, texts: Sequence[str]) -> Sequence[bool]: ...
+    def find_readable(self, query: str, candidates: Sequence[Candidate]) -> Sequence[bool]: ...
+
+
+@runtime_checkable
+class TokenReranker(Protocol):
+    """A reranker that reads the stored token vectors of the first `reads_tokens` candidates, where they have some, and
+    the first bytes of those behind (`ragd.models.token_vectors`). Scores do not depend on what is stored."""
+
+    @property
+    def reads_tokens(self) -> int: ...
 
 
 AnyReranker = Reranker | CandidateReranker
@@ -86,7 +95,7 @@ def select_readable(query: str, candidates: Sequence[Candidate], model: AnyReran
     """The candidates that the model can read beside the query, in their order; all where the model cannot tell."""
     if not isinstance(model, SelectiveReranker):
         return list(candidates)
-    readable = model.find_readable(query, [candidate.text for candidate in candidates])
+    readable = model.find_readable(query, candidates)
     return [candidate for candidate, can_read in zip(candidates, readable, strict=True) if can_read]
 
 
@@ -171,10 +180,10 @@ class CrossEncoder:
         with ThreadPoolExecutor(self.threads, thread_name_prefix="ragd-rerank") as pool:
             return list(pool.map(lambda windows: max(self._run(session, window) for window in windows), pairs))
 
-    def find_readable(self, query: str, texts: Sequence[str]) -> list[bool]:
-        """For each text, whether the tokenizer knows its script (see `ragd.text.languages`)."""
+    def find_readable(self, query: str, candidates: Sequence[Candidate]) -> list[bool]:
+        """For each candidate, whether the tokenizer knows its script (see `ragd.text.languages`)."""
         tokenizer, _ = self.files.open(self._prepare)
-        query, *texts = [LONE_SURROGATE.sub("\ufffd", text) for text in (query, *texts)]
+        query, *texts = [LONE_SURROGATE.sub("\ufffd", text) for text in (query, *(each.text for each in candidates))]
         return find_readable(tokenizer, query, texts)
 
     def _shortened(self, query: str, tokenizer: Tokenizer) -> str:

@@ -10,6 +10,7 @@ from typing import Any, overload
 import psycopg
 from psycopg.types.string import TextLoader
 
+from ragd.models.token_vectors import HEADER_BYTES
 from ragd.search.conditions import condition_sql
 from ragd.store.store import Connection, Store, cursor
 from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json, with_score
@@ -17,13 +18,18 @@ from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json, with_s
 # metadata and attributes as they are stored: their text is made of the few rows that are sent, not of all that pass
 COLUMNS = "id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata, revision, attributes"
 
+ROW_WIDTH = COLUMNS.count(",") + 2  # with the score
+
 KEYS = "id, doc_id, chunk_index"  # where only the place in a list is asked
 
 ROWS_BY_ID = f"""
-SELECT {COLUMNS}, 0 AS score
+SELECT {COLUMNS}, 0 AS score{{tokens}}
 FROM {{chunks}}
 WHERE collection_id = %(collection_id)s AND id = ANY(%(ids)s)
 """  # noqa: S608  (constants of the library)
+
+TOKENS = f""",
+       CASE WHEN id = ANY(%(whole)s::bigint[]) THEN tokens ELSE substring(tokens FOR {HEADER_BYTES}) END"""
 
 READABLE_MOST = 0.5  # from this share on a scan in strict order soon has its rows
 
@@ -187,17 +193,29 @@ def ranked(rows: Sequence[tuple[Any, ...]], name: str, kind: str, highest: float
     return candidates
 
 
-def fill(candidates: Sequence[Candidate], store: Store) -> list[Candidate]:
-    """The candidates of lists of KEYS, in order, with all that their rows hold; one whose row is gone is left out."""
-    params = {"collection_id": store.collection.id, "ids": [candidate.chunk_id for candidate in candidates]}
-    rows = fetch_rows(store.connection, ROWS_BY_ID.format(chunks=store.collection.partition), params)
-    whole = {candidate.chunk_id: candidate for candidate in ranked(rows, "", "", 1.0)}
-    return [with_text(whole[each.chunk_id], each) for each in candidates if each.chunk_id in whole]
+def fill(candidates: Sequence[Candidate], store: Store, *, tokens: int = 0) -> list[Candidate]:
+    """The candidates of lists of KEYS, in order, with all that their rows hold; one whose row is gone is left out.
+
+    tokens: the first so many have their token vectors too, and those behind the first bytes of them
+    (`ragd.models.reranking.TokenReranker`); 0: none has any.
+    """
+    ids = [candidate.chunk_id for candidate in candidates]
+    params = {"collection_id": store.collection.id, "ids": ids} | ({"whole": ids[:tokens]} if tokens else {})
+    sql = ROWS_BY_ID.format(chunks=store.collection.partition, tokens=TOKENS if tokens else "")
+    rows = fetch_rows(store.connection, sql, params)
+    packed = {row[0]: row[-1] for row in rows} if tokens else {}
+    filled = {each.chunk_id: each for each in ranked([row[:ROW_WIDTH] for row in rows], "", "", 1.0)}
+    return [
+        with_text(filled[each.chunk_id], each, packed.get(each.chunk_id) or each.tokens)
+        for each in candidates
+        if each.chunk_id in filled
+    ]
 
 
-def with_text(row: Candidate, listed: Candidate) -> Candidate:
+def with_text(row: Candidate, listed: Candidate, tokens: bytes | None = None) -> Candidate:
     """What stands in a row, with the score and the ranks of a candidate of a list."""
-    return with_score(row, listed.score, listed.score_kind, listed.unit_score, listed.ranks)
+    filled = with_score(row, listed.score, listed.score_kind, listed.unit_score, listed.ranks)
+    return filled if tokens is None else replace(filled, tokens=bytes(tokens))
 
 
 def without(gone: Collection[tuple[str, int]], candidates: Sequence[Candidate], name: str) -> Sequence[Candidate]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ragd import telemetry
 from ragd.errors import EmbedderError, InvalidInput, LexicalDisabled, QueryVectorError
-from ragd.models.reranking import AnyReranker, rerank
+from ragd.models.reranking import AnyReranker, TokenReranker, rerank
 from ragd.normalization import has_visible, normalize
 from ragd.search.candidates import fill, with_text, without
 from ragd.search.compression import CompressPolicy, compress
@@ -121,8 +121,10 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store, *, beyond: i
     reranker = find_reranker(plan, store)
     clock = _Clock()
     state = read_state(plan, store, text)
-    # Lists of keys are narrow and quick. Hops and codes read the texts of a list, and one list alone is the result.
-    keys_only = plan.mode == "hybrid" and plan.hops == 1 and not codes_of(text)
+    tokens = reranker.reads_tokens if isinstance(reranker, TokenReranker) else 0
+    # Lists of keys are narrow and quick. Hops and codes read the texts of a list, and one list alone is the result,
+    # unless a reranker reads the rows' token vectors too.
+    keys_only = (plan.mode == "hybrid" or tokens > 0) and plan.hops == 1 and not codes_of(text)
     vector, query_tokens = _embed_query(text, plan, store, clock)
     with telemetry.retrieve_span(
         query=text,
@@ -147,8 +149,9 @@ def retrieve_detailed(query: str, plan: RetrievePlan, store: Store, *, beyond: i
                 if hops.lists:
                     lists |= hops.lists
                     fused = fuse_lists(lists, plan)
-        if keys_only:
-            lists, fused = _read_rows(lists, fused, plan, store, count=plan.k if reranker is None else len(fused))
+        if keys_only or tokens:
+            count = plan.k if reranker is None else len(fused)
+            lists, fused = _read_rows(lists, fused, plan, store, count=count, tokens=tokens)
         telemetry.record_results(span, fused[: plan.k])
         short = _short_result(plan, state, min(plan.k, len(fused)), exact, store)
         telemetry.record_counts(span, short_result=short.reason if short else None, pool_count=len(fused))
@@ -205,14 +208,20 @@ def read_lists(
 
 
 def _read_rows(
-    lists: dict[str, Sequence[Candidate]], fused: Sequence[Candidate], plan: RetrievePlan, store: Store, *, count: int
+    lists: dict[str, Sequence[Candidate]],
+    fused: Sequence[Candidate],
+    plan: RetrievePlan,
+    store: Store,
+    *,
+    count: int,
+    tokens: int,
 ) -> tuple[dict[str, Sequence[Candidate]], Sequence[Candidate]]:
-    """The lists and the fused pool, whose first `count` have all that their rows hold.
+    """The lists and the fused pool, whose first `count` have all that their rows hold; tokens: as for `fill`.
 
     Where rows of these are gone, their keys are taken out of the lists, and what remains is fused.
     """
     while True:
-        first = fill(fused[:count], store)
+        first = fill(fused[:count], store, tokens=tokens)
         if len(first) == min(count, len(fused)):
             return lists, fused.beginning(first) if isinstance(fused, Fused) else [*first, *fused[count:]]
         gone = {candidate.key for candidate in fused[:count]} - {candidate.key for candidate in first}
@@ -229,7 +238,7 @@ def with_rows(retrieval: Retrieval, store: Store) -> Retrieval:
     rows = {each.key: each for each in fill(list(every.values()), store)}
 
     def read(column: Sequence[Candidate]) -> list[Candidate]:
-        return [with_text(rows[each.key], each) for each in column if each.key in rows]
+        return [with_text(rows[each.key], each, each.tokens) for each in column if each.key in rows]
 
     return replace(
         retrieval,

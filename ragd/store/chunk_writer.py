@@ -53,6 +53,7 @@ def binary_row(
         fts,
         lexical,
         _integers(access),
+        chunk.tokens,
     )
     parts = [struct.pack("!h", len(values))]
     parts += [b"\xff\xff\xff\xff" if value is None else struct.pack("!i", len(value)) + value for value in values]
@@ -195,7 +196,7 @@ COUNT_BOTH = f"WITH terms AS ({COUNT_TERMS}) {COUNT_CHUNKS}"
 
 COPY_CHUNKS = """
 COPY {chunks} (collection_id, doc_id, chunk_index, content, start_char, end_char, context, tags, metadata,
-               attributes, token_count, revision, enabled, switched_off, embedding, fts, lexical, access)
+               attributes, token_count, revision, enabled, switched_off, embedding, fts, lexical, access, tokens)
 FROM STDIN (FORMAT BINARY)
 """
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ragd import telemetry
 from ragd.errors import EmptyContent, IndexVersionChanged, InvalidInput
+from ragd.models.token_vectors import embed_texts
 from ragd.normalization import has_visible
 from ragd.store import chunk_writer
 from ragd.store.analysis import same_analysis
@@ -220,7 +221,8 @@ def embed_chunks(
     batch_size: int = EMBED_BATCH,
     on_batch: Callable[[int, int], None] | None = None,
 ) -> list[Chunk]:
-    """The same chunks with their vectors, in order. Chunks that have one keep it.
+    """The same chunks with their vectors, in order, of a TokenEmbedder with their token vectors too. Chunks that have a
+    vector keep it.
 
     on_batch(done, total) is called after each batch, for progress; what it raises (a cancellation) passes through.
     """
@@ -228,9 +230,9 @@ def embed_chunks(
     waiting = [position for position, chunk in enumerate(done) if chunk.embedding is None]
     for first in range(0, len(waiting), batch_size):
         positions = waiting[first : first + batch_size]
-        vectors = embedder.embed([done[position].embed_text for position in positions])
-        for position, vector in zip(positions, vectors, strict=True):
-            done[position] = replace(done[position], embedding=vector)
+        encoded = embed_texts([done[position].embed_text for position in positions], embedder)
+        for position, (vector, tokens) in zip(positions, encoded, strict=True):
+            done[position] = replace(done[position], embedding=vector, tokens=tokens)
         if on_batch is not None:
             on_batch(min(first + batch_size, len(waiting)), len(waiting))
     return done
@@ -325,7 +327,7 @@ def with_vectors(changed: Sequence[Chunk], existing: Mapping[Key, Row], store: S
     for chunk in changed:
         before = existing.get((chunk.doc_id, chunk.chunk_index))
         if before is not None and before[0] == _digest(chunk) and same_analysis(chunk.attributes, before[-1], store):
-            ready.append(replace(chunk, embedding=None))
+            ready.append(replace(chunk, embedding=None, tokens=None))
         elif chunk.embedding is not None:
             ready.append(chunk)
         else:

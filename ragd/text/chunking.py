@@ -163,6 +163,7 @@ def _new_chunk(
     draft.embedding = None
     draft.enabled = True
     draft.attributes = attributes
+    draft.tokens = None
     draft.__class__ = Chunk
     made: Chunk = draft
     return made

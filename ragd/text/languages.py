@@ -162,7 +162,7 @@ _WORDS = regex.compile(r"\p{Han}|[\p{L}\p{M}--\p{Han}]+", regex.VERSION1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Letters:
+class Letters:
     """lost: letters in unknown pieces, or alone in pieces of longer words. broken: those and others in fragments."""
 
     lost: int
@@ -175,20 +175,28 @@ class _Letters:
 
 
 def find_readable(tokenizer: Tokenizer, query: str, texts: Sequence[str], *, broken_max: float = 1.0) -> list[bool]:
-    """For each text, whether the model of this tokenizer can read it beside this query.
+    """For each text, whether the model of this tokenizer can read it beside this query (`judge_readable`)."""
+    of_query, *of_texts = count_letters(tokenizer, [query, *texts])
+    return judge_readable(of_query, of_texts, broken_max=broken_max)
+
+
+def count_letters(tokenizer: Tokenizer, texts: Sequence[str]) -> list[Letters]:
+    """Of the first CHARS_MAX characters of each text, what the model of this tokenizer does not know."""
+    samples = [text[:CHARS_MAX] for text in texts]
+    unknown = {tokenizer.token_to_id(token) for token in UNKNOWN}
+    encodings = tokenizer.encode_batch(samples, add_special_tokens=False)
+    return [_count_letters(text, encoding, unknown) for text, encoding in zip(samples, encodings, strict=True)]
+
+
+def judge_readable(of_query: Letters, of_texts: Sequence[Letters], *, broken_max: float = 1.0) -> list[bool]:
+    """For each text, whether a model can read it beside a query.
 
     Nothing can be read beside a query in a script that the model does not know, and no text in such a script. Of a text
     in a language of the model at most broken_max of the letters are in fragments; a short text leans on the texts
-    beside it. A text without letters can be read. The first CHARS_MAX characters count.
+    beside it. A text without letters can be read.
     """
-    samples = [text[:CHARS_MAX] for text in (query, *texts)]
-    unknown = {tokenizer.token_to_id(token) for token in UNKNOWN}
-    encodings = tokenizer.encode_batch(samples, add_special_tokens=False)
-    of_query, *of_texts = (
-        _count_letters(text, encoding, unknown) for text, encoding in zip(samples, encodings, strict=True)
-    )
     if not of_query.is_of_known_script:
-        return [False] * len(texts)
+        return [False] * len(of_texts)
     known = [letters for letters in of_texts if letters.is_of_known_script]
     around = sum(letters.broken for letters in known) / (sum(letters.count for letters in known) or 1)
     return [
@@ -198,7 +206,7 @@ def find_readable(tokenizer: Tokenizer, query: str, texts: Sequence[str], *, bro
     ]
 
 
-def _count_letters(text: str, encoding: Encoding, unknown: set[int | None]) -> _Letters:
+def _count_letters(text: str, encoding: Encoding, unknown: set[int | None]) -> Letters:
     word_length = [0] * len(text)
     for match in _WORDS.finditer(text):
         start, end = match.span()
@@ -211,7 +219,7 @@ def _count_letters(text: str, encoding: Encoding, unknown: set[int | None]) -> _
             broken.update(letters)
             if token in unknown or len(letters) == 1:
                 lost.update(letters)
-    return _Letters(len(lost), len(broken), sum(map(bool, word_length)))
+    return Letters(len(lost), len(broken), sum(map(bool, word_length)))
 
 
 HAN = "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3038-\u303b\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"

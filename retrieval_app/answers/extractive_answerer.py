@@ -21,7 +21,7 @@ from ragd import telemetry
 from ragd.errors import EmbedderError, RagdError
 from ragd.models import minilm, multilingual_e5
 from ragd.models.embedding import CachingEmbedder
-from ragd.models.late_interaction import LateInteraction
+from ragd.models.late_interaction import TokenMatcher
 from ragd.text.chunking import split_sentences
 from ragd.text.languages import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate, Embedder
@@ -188,19 +188,19 @@ class ExtractiveAnswerer:
             if kind == "multilingual":
                 near = np.array(sentence_embedder().embed(texts)) @ self.embedder.embed_query(question)
                 return weighing.with_meaning(dict(zip(first, near[:, None], strict=True)), kind)
-            parts = encoder().compare(question, texts)
+            best = encoder().best_cosines(question, texts)
         except EmbedderError as error:
             if self.without_embedder is None:
                 raise
             self.without_embedder(error)
             return weighing
-        return weighing.with_meaning({place: part.best[1:-1] for place, part in zip(first, parts, strict=True)})
+        return weighing.with_meaning({place: each[1:-1] for place, each in zip(first, best, strict=True)})
 
 
 @cache
-def encoder() -> LateInteraction:
+def encoder() -> TokenMatcher:
     """The bundled encoder with the token vectors of the sentences that were read last in this process, 24 kB each."""
-    return LateInteraction(cached_windows=SENTENCES_CACHED)
+    return TokenMatcher(cached_windows=SENTENCES_CACHED)
 
 
 @cache

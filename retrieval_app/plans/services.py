@@ -16,7 +16,7 @@ from collections_app.collections.models import name_actor
 from collections_app.collections.services import check_description
 from collections_app.domain.rows import RowReader, prepared
 from collections_app.errors import ServiceError, UnknownError
-from collections_app.index.stores import open_rerankers
+from collections_app.index.stores import BUILTIN, open_rerankers, register_token_reader
 from collections_app.models import Collection
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput, UnknownCollection
@@ -225,6 +225,14 @@ def delete_plan(collection: Collection, name: str, *, actor: services.Actor = No
         saved = find_plan(collection, name)
         services.record(actor, [saved], services.DELETION, f"deleted plan {name} of {collection.name}")
         saved.delete()
+
+
+def _reranks_here(collection_id: int) -> bool:
+    """Whether a saved plan of the collection names the built-in reranker."""
+    return SavedPlan.objects.filter(collection_id=collection_id, plan__rerank=BUILTIN).exists()
+
+
+register_token_reader("plans", _reranks_here)
 
 
 def _lock(collection: Collection) -> None:

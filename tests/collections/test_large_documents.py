@@ -16,7 +16,7 @@ from collections_app.collections.services import create_collection
 from collections_app.documents import stored_documents
 from collections_app.documents.services import ingest_text, reindex_documents
 from collections_app.index import embedding_checkpoints, ingestion
-from collections_app.index.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints
+from collections_app.index.embedding_checkpoints import JobCheckpoints, SpooledCheckpoints, VectorBatch
 from collections_app.jobs.dispatch import run_job
 from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.recovery import cancel_job, retry_job
@@ -212,7 +212,7 @@ def test_a_run_that_lost_its_job_keeps_nothing_more(notes: Collection) -> None:
 
     kept = JobCheckpoints(upload(notes), Progress())
     with pytest.raises(Lost):
-        kept.keep(0, "d", np.zeros((2, 32), np.float32))
+        kept.keep(0, "d", VectorBatch(np.zeros((2, 32), np.float32)))
     assert kept.find() == {}
     with pytest.raises(LookupError):
         kept.read(0)
@@ -225,12 +225,15 @@ def test_vectors_come_back_as_they_were_kept(notes: Collection) -> None:
 
     numbers = np.random.default_rng(1).standard_normal((7, 32)).astype(np.float32)
     for kept in (JobCheckpoints(upload(notes), Progress()), SpooledCheckpoints()):
-        kept.keep(4, "first", numbers[4:])
-        kept.keep(0, "second", numbers[:4])
-        kept.keep(4, "third", numbers[4:] * 2)
+        tokens = [b"one", b"", b"three"]
+        kept.keep(4, "first", VectorBatch(numbers[4:]))
+        kept.keep(0, "second", VectorBatch(numbers[:4]))
+        kept.keep(4, "third", VectorBatch(numbers[4:] * 2, tokens))
         assert kept.find() == {0: "second", 4: "third"}
-        assert np.array_equal(kept.read(0), numbers[:4])
-        assert np.array_equal(kept.read(4), numbers[4:] * 2)
+        assert np.array_equal(kept.read(0).vectors, numbers[:4])
+        assert [each for _, each in kept.read(0)] == [None] * 4
+        assert np.array_equal(kept.read(4).vectors, numbers[4:] * 2)
+        assert [each for _, each in kept.read(4)] == [b"one", None, b"three"]
         kept.drop()
         assert kept.find() == {}
 

@@ -33,7 +33,7 @@ def once(embeddings: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> OpenAISer
     embedder = OpenAIEmbedder(
         MODEL, DIMS, Server(embeddings.base_url, embeddings.api_key), policy=RetryPolicy(max_retries=0)
     )
-    monkeypatch.setattr(providers, "embedder_for", lambda model, dims: embedder)
+    monkeypatch.setattr(providers, "embedder_for", lambda model, dims, with_tokens=False: embedder)
     return embeddings
 
 

@@ -255,8 +255,8 @@ def test_vectors_have_length_one_without_rounding() -> None:
 def test_results_without_their_text_are_found(connection: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     real = retrieval.fill
 
-    def emptied(candidates: Sequence[Candidate], store: Any) -> list[Candidate]:
-        return [replace(item, content="") for item in real(candidates, store)]
+    def emptied(candidates: Sequence[Candidate], store: Any, **values: Any) -> list[Candidate]:
+        return [replace(item, content="") for item in real(candidates, store, **values)]
 
     monkeypatch.setattr(retrieval, "fill", emptied)
     found = failures(connection, "6")
@@ -269,8 +269,8 @@ def test_results_whose_rows_are_gone_are_found(connection: Any, monkeypatch: pyt
     """As search was once: what fill() did not find stood behind what it found."""
     real = retrieval.fill
 
-    def kept(candidates: Sequence[Candidate], store: Any) -> list[Candidate]:
-        rows = real(candidates, store)
+    def kept(candidates: Sequence[Candidate], store: Any, **values: Any) -> list[Candidate]:
+        rows = real(candidates, store, **values)
         known = {item.key for item in rows}
         return rows + [item for item in candidates if item.key not in known]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -45,29 +46,32 @@ def reranker() -> LateInteraction:
     return LateInteraction(threads=1)
 
 
+def candidates_of(texts: Sequence[str]) -> list[Candidate]:
+    return [Candidate(f"d{place}", 0, text, 1.0 / (60 + place)) for place, text in enumerate(texts)]
+
+
 def test_english_is_read_whatever_it_names(reranker: LateInteraction) -> None:
     assert isinstance(reranker, SelectiveReranker)
     texts = [ENGLISH, "Okonjo is the name of the engineer on call.", "PPR-9087 | 4.50 | 12", "12 400 °C", "", "{}"]
-    assert reranker.find_readable("Who is Okonjo?", texts) == [True] * len(texts)
-    assert reranker.find_readable("Okonjo", texts) != [], "a name alone is a question too"
+    assert reranker.find_readable("Who is Okonjo?", candidates_of(texts)) == [True] * len(texts)
+    assert reranker.find_readable("Okonjo", candidates_of(texts)) != [], "a name alone is a question too"
 
 
 @pytest.mark.parametrize("language", OTHERS)
 def test_other_languages_are_not(reranker: LateInteraction, language: str) -> None:
     text = OTHERS[language]
-    assert reranker.find_readable(text[:40], [text, text[:60]]) == [False, False]
-    assert reranker.find_readable("How do I stop the oil leak?", [ENGLISH, text]) == [True, False]
+    assert reranker.find_readable(text[:40], candidates_of([text, text[:60]])) == [False, False]
+    assert reranker.find_readable("How do I stop the oil leak?", candidates_of([ENGLISH, text])) == [True, False]
 
 
 def test_five_short_chinese_documents_keep_their_order(reranker: LateInteraction) -> None:
-    candidates = [Candidate(f"d{place}", 0, text, 1.0 / (60 + place)) for place, text in enumerate(CHINESE)]
+    candidates = candidates_of(CHINESE)
     assert rerank("什么时候烧开水", candidates, reranker) == candidates
 
 
 def test_a_text_in_another_script_keeps_its_place_among_english_ones(reranker: LateInteraction) -> None:
     texts = ["The canteen opens at noon and serves soup.", OTHERS["zh"], ENGLISH]
-    candidates = [Candidate(f"d{place}", 0, text, 1.0 / (60 + place)) for place, text in enumerate(texts)]
-    found = rerank("How do I stop the pump from leaking oil?", candidates, reranker)
+    found = rerank("How do I stop the pump from leaking oil?", candidates_of(texts), reranker)
     assert [item.doc_id for item in found] == ["d2", "d1", "d0"]
     assert "reranked" in found[0].ranks and "reranked" not in found[1].ranks
 

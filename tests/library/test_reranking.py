@@ -86,8 +86,8 @@ def test_unusable_scores_are_an_error(scores: Any) -> None:
 class Selective(Scripted):
     """Reads the texts that hold no x."""
 
-    def find_readable(self, query: str, texts: Sequence[str]) -> Sequence[bool]:
-        return ["x" not in query + text for text in texts]
+    def find_readable(self, query: str, candidates: Sequence[Candidate]) -> Sequence[bool]:
+        return ["x" not in query + candidate.text for candidate in candidates]
 
 
 @pytest.mark.fault("A3")
