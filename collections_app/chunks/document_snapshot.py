@@ -359,7 +359,7 @@ def find_chunk(collection: Collection, doc_id: str, chunk_index: int) -> StoredC
     result = None
     if "\x00" not in doc_id:
         rows = StoredChunk.objects.of(collection).filter(doc_id=doc_id, chunk_index=chunk_index)
-        result = rows.defer("fts", "lexical").first()
+        result = rows.defer("fts", "lexical", "tokens").first()
     if result is None:
         raise UnknownError(
             "chunk",

@@ -101,7 +101,9 @@ LISTS = "document_access.jsonl"
 DOCUMENTS = Table("documents.jsonl", Document, "doc_id", without=("access",))
 REVISIONS = Table("revisions.jsonl", DocumentRevision, "doc_id, revision")
 OVERLAYS = Table("overlays.jsonl", ChunkOverlay, "doc_id, id")
-CHUNKS = Table("chunks.jsonl", Chunk, "doc_id, chunk_index", without=("embedding", "fts", "lexical", "access"))
+CHUNKS = Table(
+    "chunks.jsonl", Chunk, "doc_id, chunk_index", without=("embedding", "fts", "lexical", "tokens", "access")
+)
 UPLOADS = Table("sources.jsonl", Upload, "doc_id, id", without=("content",))
 OWN_MEMBERS = (
     DOCUMENTS.member, REVISIONS.member, OVERLAYS.member, UPLOADS.member, SOURCES, CHUNKS.member, VECTORS, LISTS,

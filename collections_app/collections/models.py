@@ -345,7 +345,7 @@ class ChunkQuerySet(QuerySet["Chunk"]):
 
     def light(self) -> ChunkQuerySet:
         """Without the vectors: what a reader needs."""
-        return self.defer("embedding", "fts", "lexical")
+        return self.defer("embedding", "fts", "lexical", "tokens")
 
     def of_document(self, document: Document) -> ChunkQuerySet:
         return self.of(document.collection).filter(doc_id=document.doc_id).order_by("chunk_index")
@@ -384,6 +384,7 @@ class Chunk(models.Model):
     embedding = VectorField()
     fts = SearchVectorField(null=True, editable=False)
     lexical = SparseVectorField(null=True, editable=False)
+    tokens = models.BinaryField(null=True, editable=False)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
 
     objects = ChunkQuerySet.as_manager()

@@ -74,6 +74,7 @@ class Migration(migrations.Migration):
                 ('embedding', pgvector.django.vector.VectorField()),
                 ('fts', django.contrib.postgres.search.SearchVectorField(editable=False, null=True)),
                 ('lexical', pgvector.django.sparsevec.SparseVectorField(editable=False, null=True)),
+                ('tokens', models.BinaryField(editable=False, null=True)),
                 ('created_at', models.DateTimeField(default=django.utils.timezone.now, editable=False)),
             ],
             options={
