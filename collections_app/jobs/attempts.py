@@ -99,7 +99,7 @@ def claim_job(job_id: uuid.UUID | str, worker: str) -> IngestJob | None:
 @contextmanager
 def hold_lease(job: IngestJob) -> Iterator[None]:
     """Extend the job's lease while the block runs, show the job as this worker's, and interrupt a run that lost it."""
-    running["job"] = job.pk
+    running["job"] = str(job.pk)
     try:
         with Lease(job, job.attempts).hold(interrupts=True):
             yield

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from collections_app.collections.services import create_collection
 from collections_app.jobs import leases
-from collections_app.jobs.attempts import claim_job
+from collections_app.jobs.attempts import claim_job, hold_lease
 from collections_app.jobs.leases import (
     Lease,
     LeaseLostError,
@@ -31,7 +31,8 @@ from collections_app.jobs.leases import (
 )
 from collections_app.jobs.maintenance import maintain
 from collections_app.jobs.queue import BULK_QUEUE, FIRST_QUEUE, jobs_ahead, send_jobs
-from collections_app.models import Collection, IngestJob
+from collections_app.jobs.workers import beat
+from collections_app.models import Collection, IngestJob, Status
 from tests.collections.test_jobs import reload, upload
 from tests.fakes.openai_server import OpenAIServer
 from tests.simultaneous import call_together
@@ -265,3 +266,15 @@ def test_a_worker_that_is_asked_to_stop_costs_its_jobs_no_attempt(notes: Collect
     IngestJob.objects.update(lease_until=ago(seconds=1))
     maintain()
     assert (reload(mine).state, reload(other).state) == ("queued", "quarantined")
+
+
+def test_a_worker_gives_signs_of_life_while_it_works(notes: Collection) -> None:
+    job, seen = make(notes), []
+    claim_job(job.pk, worker_name())
+    job.refresh_from_db()
+    with hold_lease(job):
+        beat(timezone.now())
+        seen.append(Status.objects.alive(timedelta(minutes=1)).get().values["job"])
+    beat(timezone.now())
+    seen.append(Status.objects.alive(timedelta(minutes=1)).get().values["job"])
+    assert seen == [str(job.pk), None]
