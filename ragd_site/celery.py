@@ -49,6 +49,8 @@ class Transport(pgmq.Transport):
 
     Channel = Channel
 
+    # kombu brings no types: of its methods mypy guesses signatures that differ from class to class
+
     def drain_events(self, connection: Any, timeout: Any = None) -> None:  # type: ignore[override]
         if any(len(channel.qos._delivered) > len(channel.qos._dirty) for channel in self.channels):
             timeout = ACKNOWLEDGE_S
