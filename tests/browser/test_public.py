@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, BrowserContext, FrameLocator, Page, exp
 from collections_app.models import Collection
 from retrieval_app.models import ChatAssistant, QueryRun
 from tests.browser.conftest import Visit, visiting
+from tests.builders import hold_minute
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.web_server import Page as SitePage
@@ -72,6 +73,7 @@ def test_an_answer_is_stopped_and_what_failed_is_tried_again(
     expect(page.locator(".message")).to_contain_text("Stopped")
     expect(page.get_by_role("button", name="Stop")).to_be_hidden()
     ChatAssistant.objects.update(per_minute=1)
+    hold_minute()
     ask(page, "Is it kept?")
     expect(page.get_by_role("alert")).to_contain_text("Too many questions")
     expect(page.get_by_label("Question")).to_have_value("Is it kept?")

@@ -23,6 +23,7 @@ from evaluation_app.models import EvaluationRun, GoldenQuestion
 from ragd.store.store import execute, fetch_all
 from retrieval_app.models import QueryRun
 from tests.api.conftest import Api
+from tests.builders import hold_minute
 from tests.keys.conftest import FOREIGN, NARROWED, OAK, World
 from tests.simultaneous import call_together
 from tests.web.pages import client_of
@@ -171,16 +172,11 @@ def test_text_of_then_is_searched_by_who_may_read_it(world: World) -> None:
     assert {each["doc_id"] for each in everything["results"]} == {"oak", "ash"}
 
 
-def still_minute() -> None:
-    """Counts of now hold on: no test fails because a minute turned."""
-    execute(connection, "UPDATE usage_counts SET minute = minute + interval '1 hour'")
-
-
 @pytest.mark.django_db
 def test_one_request_too_many_is_429_until_the_minute_ends(key_of: Callable[..., Api]) -> None:
     key = key_of(requests_per_minute=3)
     first = key.get("/collections")
-    still_minute()
+    hold_minute()
     assert [key.get("/collections").status_code for _ in range(3)] == [200, 200, 429]
     assert (first["X-RateLimit-Limit"], first["X-RateLimit-Remaining"]) == ("3", "2")
     refused = key.get("/collections")
@@ -192,7 +188,7 @@ def test_one_request_too_many_is_429_until_the_minute_ends(key_of: Callable[...,
     message = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     headers = {"Authorization": f"Bearer {key.secret}"}
     assert Client().post("/mcp", message, content_type="application/json", headers=headers).status_code == 429
-    execute(connection, "UPDATE usage_counts SET minute = minute - interval '2 hours'")
+    execute(connection, "UPDATE usage_counts SET minute = minute - interval '3 minutes'")
     assert key.get("/collections").status_code == 200
 
 
@@ -202,7 +198,7 @@ def test_keys_of_one_person_share_that_persons_limit(key_of: Callable[..., Api],
     User.objects.create_superuser("boss")
     one, two = (key_of(name, acts_as="boss", requests_per_minute=0) for name in "ab")
     one.get("/collections")
-    still_minute()
+    hold_minute()
     assert [key.get("/collections").status_code for key in (two, one, two)] == [200, 200, 429]
     assert key_of("alone").get("/collections")["X-RateLimit-Remaining"] == "2"
     assert "X-RateLimit-Limit" not in key_of("free", requests_per_minute=0).get("/collections")
@@ -228,7 +224,7 @@ def test_questions_on_pages_count_for_the_person(world: World, people: dict[str,
     client = client_of(people["asker"])
     form = {"query": "How tall is an oak?", "collection": "notes"}
     first = client.post("/chat/", form)
-    still_minute()
+    hold_minute()
     refused = client.post("/chat/", form)
     assert first.status_code < 400
     assert refused.status_code == 429 and int(refused["Retry-After"]) >= 1
@@ -242,7 +238,7 @@ def test_unknown_keys_from_one_address_are_limited_and_live_ones_are_not(
     settings.RAGD_WRONG_KEYS_PER_MINUTE = 5
     live, wrong = key_of(), Api(Client(), "ragd_" + "x" * 43)
     wrong.get("/collections")
-    still_minute()
+    hold_minute()
     assert [wrong.get("/collections").status_code for _ in range(59)] == [403] * 4 + [429] * 55
     assert wrong.get("/collections").json()["error"]["type"] == "too_many_wrong_keys"
     assert live.get("/collections").status_code == 200
@@ -280,7 +276,7 @@ def test_a_model_or_prompt_of_ones_own_needs_write_or_the_collections_setting(wo
 def test_many_at_once_are_counted_exactly(committed: None) -> None:
     access = Access(limits=(Limit("key:1", 50), Limit("user:1", 1000)))
     count_request(access)
-    still_minute()
+    hold_minute()
 
     def ask() -> int:
         answered = 0

@@ -25,6 +25,7 @@ from collections_app.models import AuditEvent, Collection, ModelSetting, Operati
 from ragd.errors import UnknownCollection
 from retrieval_app.chat.assistants import read_thread
 from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
+from tests.builders import hold_minute
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.web.conftest import TEXTS
 from tests.web.pages import attribute, client_of, has, texts, tree
@@ -177,9 +178,10 @@ def test_the_answer_is_streamed_with_its_markdown_and_its_thread(
     assert thread.runs == (str(run.pk),) and thread.pk == run.conversation_id
     assert read_thread(guide, events[0][1]["thread"]) == thread, "also where it is stopped"
     assert ask(QUESTION, Origin="https://www.example.org").status_code == 403
+    hold_minute()
     assert ask(QUESTION).status_code == 200
     refused = ask(QUESTION)
-    assert refused.status_code == 429 and refused.json()["problem"] and 1 <= int(refused["Retry-After"]) <= 61
+    assert refused.status_code == 429 and refused.json()["problem"] and 1 <= int(refused["Retry-After"]) <= 121
     with patch(
         "retrieval_app.chat.assistant_views.ask_publicly", side_effect=UnknownCollection("collection 77 is gone")
     ):
@@ -213,9 +215,11 @@ def test_an_address_asks_so_often_in_a_minute_and_in_a_day(guide: ChatAssistant)
         return Client().post("/a/guide/", {"query": query}, headers=ORIGIN, REMOTE_ADDR=address)
 
     assert ask("10.0.0.1", " ").status_code == 422
-    assert [ask("10.0.0.1").status_code for _ in range(3)] == [200, 200, 429]
+    assert ask("10.0.0.1").status_code == 200
+    hold_minute()
+    assert [ask("10.0.0.1").status_code for _ in range(2)] == [200, 429]
     refused = ask("10.0.0.1", "Is it kept?")
-    assert 1 <= int(refused["Retry-After"]) <= 61 and texts(refused, "textarea") == ["Is it kept?"]
+    assert 61 <= int(refused["Retry-After"]) <= 121 and texts(refused, "textarea") == ["Is it kept?"]
     assert ask("10.0.0.2").status_code == 200
     ChatAssistant.objects.update(per_minute=100)
     assert [ask("10.0.0.2").status_code for _ in range(3)] == [200, 200, 429]
