@@ -13,6 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.db import connection, transaction
 from django.db.models import F
+from django.db.models.functions import Now
 from django.utils import timezone
 
 from collections_app.access.context import require
@@ -24,6 +25,7 @@ from collections_app.errors import ServiceError
 from collections_app.index.stores import open_store
 from collections_app.index.swap import ensure_serving
 from collections_app.jobs.attempts import FILE_KINDS, IngestOutcome, JobProgress
+from collections_app.jobs.leases import LeaseLostError
 from collections_app.jobs.queue import send_jobs
 from collections_app.models import Collection, IndexVersion, IngestJob
 from ragd import telemetry
@@ -40,8 +42,11 @@ from ragd.insight.list_weights import (
 )
 from ragd.insight.recall import probe_recall
 from ragd.store.store import Store, fetch_all
-from ragd.types import Chunk
+from ragd.types import Chunk, Vector
 
+MAINTENANCE = "maintenance"
+DOCUMENTS_FIRST = "documents_first"
+PORTION = 16  # probes that are embedded before it is asked again whether documents wait
 GROWTH = 2.0  # so many times more or fewer chunks than were measured: measure again
 # While documents are on their way, which a measurement would keep waiting: it embeds as many texts as 300 chunks
 BUSY_CHUNKS_MIN, BUSY_GROWTH = 5000, 10.0
@@ -101,31 +106,50 @@ def submit_due_measurements() -> int:
     """Queue one for each collection of two lists that was never measured, or has grown or shrunk since by GROWTH;
     returns how many. While documents are on their way, only from BUSY_CHUNKS_MIN chunks on and by BUSY_GROWTH.
 
-    Where the last one failed or was cancelled, none is queued before somebody asks for one.
+    Where the last one failed or somebody cancelled it, none is queued before somebody asks for one.
     """
     queued, least = 0, {"least": CHUNKS_MIN, "busy_least": BUSY_CHUNKS_MIN}
     due = least | {"growth": GROWTH, "busy_growth": BUSY_GROWTH, "kinds": list(FILE_KINDS)}
     for (pk,) in fetch_all(connection, DUE, due):
         last = IngestJob.objects.filter(collection_id=pk, kind=IngestJob.Kind.MEASURE).first()
-        if last is None or last.state == IngestJob.State.SUCCEEDED:
-            submit_measurement(Collection.objects.get(pk=pk), created_by="maintenance")
+        if last is None or last.state == IngestJob.State.SUCCEEDED or last.error_type == DOCUMENTS_FIRST:
+            submit_measurement(Collection.objects.get(pk=pk), created_by=MAINTENANCE)
             queued += 1
     return queued
 
 
 def run_measurement(collection: Collection, job: IngestJob, progress: JobProgress) -> None:
-    """The job: measure what serves, and keep the report together with the end of the job."""
+    """The job: measure what serves, and keep the report together with the end of the job.
+
+    One that nobody asked for ends, cancelled, as soon as a document waits for a worker.
+    """
     progress.enter(IngestJob.Stage.PROBE)
-    measure_serving(collection, lambda: progress.finish(IngestOutcome(0, 0, False, 0)))
+
+    def give_way(chunks: int) -> None:
+        if job.created_by == MAINTENANCE and chunks < BUSY_CHUNKS_MIN and _documents_wait():
+            reason = {"error_type": DOCUMENTS_FIRST, "error": "documents came first; it is made when none wait"}
+            progress.lease.release(state=IngestJob.State.CANCELLED, finished_at=timezone.now(), **reason)
+            raise LeaseLostError
+
+    measure_serving(collection, lambda: progress.finish(IngestOutcome(0, 0, False, 0)), give_way)
 
 
-def measure_serving(collection: Collection, finish: Callable[[], object] = lambda: None) -> None:
+def _documents_wait() -> bool:
+    queued = IngestJob.objects.filter(state=IngestJob.State.QUEUED, kind__in=FILE_KINDS)
+    return bool(queued.filter(sent_at__lte=Now()).exists())
+
+
+def measure_serving(
+    collection: Collection,
+    finish: Callable[[], object] = lambda: None,
+    pause: Callable[[int], object] = lambda chunks: None,
+) -> None:
     """Measure what serves and keep the report, with the audit event of other weights and what finish writes.
 
-    A measurement that began later, over what had been added meanwhile, is never replaced.
+    A measurement that began later, over what had been added meanwhile, is never replaced. pause: as of `measure`.
     """
     store = open_store(collection)
-    values = measure(store)
+    values = measure(store, pause)
     with transaction.atomic():
         ensure_serving(Collection.objects.get(pk=collection.pk))
         rows = IndexVersion.objects.filter(collection=collection, number=store.collection.index_version)
@@ -149,14 +173,14 @@ def _record_change(collection: Collection, before: Mapping[str, float], after: M
         )
 
 
-def measure(store: Store) -> dict[str, Any]:
+def measure(store: Store, pause: Callable[[int], object] = lambda chunks: None) -> dict[str, Any]:
     """What is kept of a measurement, as fields of the index version, with the time at which it began. Raises what the
-    embedder raises."""
+    embedder raises, and pause, which is called between texts that are embedded with the number of open chunks."""
     began, state = timezone.now(), store.state()
     report: dict[str, Any] = {"chunks": state.open_count}
     weights: dict[str, float] = {}
     if store.collection.hybrid_enabled:
-        weights, report["weights"] = _measure_weights(store)
+        weights, report["weights"] = _measure_weights(store, lambda: pause(state.open_count))
     if store.state().vector_index:  # by now; it may have been built meanwhile
         with transaction.atomic():
             recall = probe_recall(store).as_dict()
@@ -165,12 +189,18 @@ def measure(store: Store) -> dict[str, Any]:
     return {"list_weights": weights, "measurements": report, "map_axes": find_axes(store), "measured_at": began}
 
 
-def _measure_weights(store: Store) -> tuple[dict[str, float], dict[str, Any]]:
+def _measure_weights(store: Store, pause: Callable[[], object]) -> tuple[dict[str, float], dict[str, Any]]:
     embedder = ingest_embedder(store.collection.embed_model, store.collection.embed_dims)
     probes = sample_probes(store)
     if len(probes) < CHUNKS_MIN * len(KINDS):
         return {}, {"probes": len(probes)}
-    chunks, questions = embed_probes(probes, embedder)
+    chunks: list[Chunk] = []
+    questions: list[Vector] = []
+    for first in range(0, len(probes), PORTION):
+        pause()
+        embedded = embed_probes(probes[first : first + PORTION], embedder)
+        chunks += embedded[0]
+        questions += embedded[1]
     with transaction.atomic():
         result = measure_list_weights(probes, chunks, questions, store)
     return ({}, {"probes": len(probes)}) if result is None else (dict(result.weights), result.as_dict())

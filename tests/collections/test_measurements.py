@@ -40,7 +40,7 @@ from collections_app.models import AuditEvent, Collection, IndexVersion, IngestJ
 from collections_app.models import Chunk as StoredChunk
 from evaluation_app.telemetry.store.span_store import SELECT_PARTITIONS
 from ragd.errors import RagdError
-from ragd.insight.list_weights import CHUNKS_MIN, EVEN
+from ragd.insight.list_weights import CHUNKS_MIN, EVEN, embed_probes
 from ragd.search.retrieval import retrieve
 from ragd.types import Chunk, RetrievePlan
 from ragd_site.observability.tracing import connect
@@ -118,7 +118,7 @@ def test_a_measurement_that_began_earlier_never_replaces_a_later_one(
         "measurements": {"chunks": 1},
         "measured_at": later.measured_at - timedelta(seconds=1),
     }
-    monkeypatch.setattr(measurements, "measure", lambda store: dict(earlier))
+    monkeypatch.setattr(measurements, "measure", lambda store, pause: dict(earlier))
     assert measured(filled).list_weights == later.list_weights
     earlier["measured_at"] += timedelta(seconds=2)
     assert measured(filled).list_weights == {"vector": 9.0, "lexical": 1.0}
@@ -184,6 +184,34 @@ def test_a_collection_is_not_measured_while_documents_come(filled: Collection, m
     assert submit_due_measurements() == 0
     row.update(measurements={"chunks": CHUNKS // 10})
     assert submit_due_measurements() == 1
+
+
+@pytest.mark.parametrize(("created_by", "busy_least"), [("maintenance", 5000), ("admin", 5000), ("maintenance", 2)])
+def test_a_measurement_that_nobody_asked_for_gives_way_to_documents(
+    filled: Collection, monkeypatch: pytest.MonkeyPatch, created_by: str, busy_least: int
+) -> None:
+    monkeypatch.setattr(measurements, "BUSY_CHUNKS_MIN", busy_least)
+    embedded: list[int] = []
+
+    def embed(probes: Any, embedder: Any) -> Any:
+        embedded.append(len(probes))
+        if len(embedded) == 1:  # a document comes in the middle
+            IngestJob.objects.create(collection=filled, kind="file", doc_id="next")
+        return embed_probes(probes, embedder)
+
+    monkeypatch.setattr(measurements, "embed_probes", embed)
+    job = submit_measurement(filled, created_by=created_by)
+    gives_way = created_by == "maintenance" and busy_least > CHUNKS
+    assert run_job(job.pk) == ("cancelled" if gives_way else "succeeded")
+    assert sum(embedded) == (measurements.PORTION if gives_way else 2 * CHUNKS)
+    kept = IndexVersion.objects.filter(collection=filled, measured_at__isnull=False)
+    assert kept.exists() != gives_way
+    if gives_way:
+        job.refresh_from_db()
+        assert (job.error_type, job.lease_until) == ("documents_first", None)
+        assert submit_due_measurements() == 0
+        IngestJob.objects.filter(kind="file").update(state="succeeded")
+        assert submit_due_measurements() == 1, "it is made when none wait"
 
 
 def test_small_collections_and_those_of_one_list_are_left_alone(notes: Collection) -> None:
