@@ -95,16 +95,14 @@ class _SpanBlock(AbstractContextManager[Span]):
 
     __slots__ = ("attributes", "begin", "span", "token")
 
-    def __init__(self, begin: Callable[[], Span], attributes: Attributes) -> None:
+    def __init__(self, begin: Callable[[dict[str, Value]], Span], attributes: Attributes) -> None:
         self.begin, self.attributes = begin, attributes
 
     def __enter__(self) -> Span:
-        self.span = self.begin()
-        if self.span.is_recording():
-            carried: dict[str, Value] = {}
-            for part in ({names.ENVIRONMENT: current_environment() or None}, _shared.get(), self.attributes):
-                carried |= _let_through(part)
-            self.span.set_attributes(carried)
+        carried: dict[str, Value] = {}
+        for part in ({names.ENVIRONMENT: current_environment() or None}, _shared.get(), self.attributes):
+            carried |= _let_through(part)
+        self.span = self.begin(carried)
         self.token = otel_context.attach(trace.set_span_in_context(self.span))
         return self.span
 
@@ -129,8 +127,8 @@ def open_span(
     if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):  # no SDK: nobody would see it
         return nullcontext(trace.INVALID_SPAN)
     return _SpanBlock(
-        lambda: _tracer.start_span(
-            name, context, kind, links=links, record_exception=False, set_status_on_exception=False
+        lambda carried: _tracer.start_span(
+            name, context, kind, carried, links, record_exception=False, set_status_on_exception=False
         ),
         attributes,
     )

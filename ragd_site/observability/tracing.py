@@ -359,6 +359,8 @@ class EnvironmentProcessor(SpanProcessor):
     else interface for the request of a page, else production."""
 
     def on_start(self, span: SdkSpan, parent_context: Context | None = None) -> None:
+        if telemetry.ENVIRONMENT in (span.attributes or ()):  # that of the code around it
+            return
         parent = trace.get_current_span(parent_context)
         inherited = (parent.attributes or {}).get(telemetry.ENVIRONMENT) if isinstance(parent, SdkSpan) else None
         span.set_attribute(
