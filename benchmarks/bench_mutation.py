@@ -40,7 +40,7 @@ EQUIVALENT = HERE / "mutation_equivalent.tsv"
 PLUGIN = "mutation_profile"
 PACKAGES = ("ragd", "collections_app", "retrieval_app", "evaluation_app", "ragd_site")
 SHARED_BY_TESTS = (
-    "tests/__init__.py", "tests/builders.py", "tests/data/sentences.json",
+    "tests/__init__.py", "tests/builders.py", "tests/refusals.py", "tests/data/sentences.json",
     *(f"tests/evaluation/{name}.py" for name in ("__init__", "ragbench_rows", "made_runs", "judge_replies")),
 )  # fmt: skip
 TARGET = 0.9

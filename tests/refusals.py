@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import pytest
 
 from collections_app.errors import describe
+
+E = TypeVar("E", bound=BaseException)
 
 
 @contextmanager
@@ -21,3 +24,11 @@ def refuses(type: str, field: str | None = None, *names: str) -> Iterator[pytest
     error = describe(caught.value)[1]["error"]
     assert (error["type"], error.get("field")) == (type, field), caught.value
     assert [name for name in names if name not in error["message"]] == [], caught.value
+
+
+@contextmanager
+def raises_with(kind: type[E], /, match: str | None = None, **values: Any) -> Iterator[pytest.ExceptionInfo[E]]:
+    """The block raises an error of this class whose attributes have these values."""
+    with pytest.raises(kind, match=match) as caught:
+        yield caught
+    assert {name: getattr(caught.value, name) for name in values} == values, caught.value

@@ -45,6 +45,7 @@ from ragd.errors import InvalidInput
 from ragd.insight.chunk_map import find_axes
 from retrieval_app.models import QueryRun
 from tests.access.marsh import WORD, People, run_all
+from tests.refusals import raises_with
 from tests.stated import split
 from tests.web.pages import texts
 
@@ -76,9 +77,8 @@ def test_a_stated_list_is_names_and_says_what_is_wrong_with_it() -> None:
     assert parse_access("  ") is None
     assert parse_access('{"groups": ["a", "a"]}') == StatedAccess(True, (), ("a",))
     for wrong in ("[]", "x", '{"people": []}', '{"users": "ada"}', '{"users": [3]}', '{"restricted": 0}'):
-        with pytest.raises(InvalidInput) as caught:
+        with raises_with(InvalidInput, field="access"):
             parse_access(wrong)
-        assert caught.value.field == "access"
     with pytest.raises(InvalidInput):
         read_access({"restricted": False, "users": ["ada"]})
 
@@ -297,9 +297,8 @@ def test_attachments_have_the_list_of_their_mail_always(people: People) -> None:
     assert (people.documents("ada"), people.documents("bob")) == ({"m.eml", "m.eml/plan.txt"}, set())
     told = readers_of(people.collection, Document.objects.get(doc_id="m.eml/plan.txt"))
     assert (told.of, told.origin, told.users) == ("m.eml", "attachment", ("ada",))
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, status=409, type="follows_parent"):
         change_readers(people.collection, ["m.eml/plan.txt"], OPEN)
-    assert (caught.value.status, caught.value.type) == (409, "follows_parent")
     outcome = change_documents(people.collection, BulkChange("set_access", access=OPEN), ["m.eml/plan.txt"])
     assert [each.error_type for each in outcome.results] == ["follows_parent"]
 

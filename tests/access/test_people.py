@@ -18,6 +18,7 @@ from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent, Collection
+from tests.refusals import raises_with
 from tests.web.pages import client_of, has, texts, tones, tree, wrong_fields
 
 pytestmark = pytest.mark.django_db
@@ -68,9 +69,8 @@ def test_the_last_administrator_stays(root: User, ada: User) -> None:
         lambda: people.set_groups(ada, []),
         lambda: people.set_active(ada, False),
     ):
-        with pytest.raises(ServiceError) as caught:
+        with raises_with(ServiceError, status=409, type="last_administrator"):
             change()
-        assert (caught.value.status, caught.value.type) == (409, "last_administrator")
     assert list(people.administrators()) == [ada]
     people.set_active(root, True)
     people.revoke(given)

@@ -16,6 +16,7 @@ from ragd.types import canonical_json
 from retrieval_app.chat.api import ChatCompletion, ChatModels, OpenAIErrorAnswer
 from retrieval_app.models import QueryRun
 from tests.fakes.openai_server import OpenAIServer, openai_server
+from tests.refusals import raises_with
 from tests.retrieval.corpus import bearer, get, make_collection, post
 from tests.shapes import check_shape
 
@@ -126,9 +127,8 @@ def test_the_openai_client_sees_its_own_errors(kept_house: Collection, connect: 
         "invalid_request_error",
     )
     assert "ragd/attic" in missing.value.message
-    with pytest.raises(openai.BadRequestError) as wrong:
+    with raises_with(openai.BadRequestError, param="messages"):
         ask(model="ragd/house", messages=[{"role": "assistant", "content": "Hello."}])
-    assert wrong.value.param == "messages"
     with pytest.raises(openai.PermissionDeniedError):
         connect(collections=["attic"]).chat.completions.create(model="ragd/house", messages=ASKED)
     with pytest.raises(openai.PermissionDeniedError):

@@ -32,6 +32,7 @@ from ragd_site.environment import read_environment
 from ragd_site.run import StartError, check_archiving, make_children
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
+from tests.refusals import raises_with
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SECRET = Key.generate()
@@ -83,9 +84,8 @@ def server() -> Iterator[Server]:
 
 def refused(*arguments: object) -> str:
     """What a command that the command line is wrong for says."""
-    with pytest.raises(CommandError) as caught:
+    with raises_with(CommandError, returncode=2) as caught:
         call_command("ragd", *map(str, arguments))
-    assert caught.value.returncode == 2
     return str(caught.value)
 
 
@@ -150,9 +150,8 @@ def test_a_collection_is_kept_encrypted_and_imported_again(
     assert told("restore", file, "--collection", notes.name)["backup"] == made[2]["backup"]
     content = file.read_bytes()
     for arguments in ((file, "--collection", notes.name), (tmp_path / "x", "--collection", "others")):
-        with pytest.raises(CommandError) as caught:
+        with raises_with(CommandError, returncode=1):
             call_command("ragd", "restore", *map(str, arguments))
-        assert caught.value.returncode == 1
     assert file.read_bytes() == content
     call_command("ragd", "import", "collection", str(file), "--name", "again", "--json", stdout=StringIO())
     again = get_collection("again")

@@ -23,6 +23,7 @@ from ragd_site.backup.repository import Backup, FolderStore, Repository
 from ragd_site.backup.server_restore import restore_server
 from ragd_site.backup.table_facts import differences, read_facts
 from ragd_site.runtime.programs import find_wheel_binaries
+from tests.refusals import raises_with
 
 SECRET = Key.generate()
 TABLES = """
@@ -154,9 +155,8 @@ def test_the_dump_as_a_file_is_what_pg_restore_reads(top: Path, repository: Repo
     listed = subprocess.run([program, "--list", file], capture_output=True, text=True, check=True).stdout
     assert "TABLE DATA public chunks_1" in listed
     assert "ACL" not in listed
-    with pytest.raises(BackupError) as caught:
+    with raises_with(BackupError, type="file_exists"):
         restore_file(repository, file)
-    assert caught.value.type == "file_exists"
     stored = top / "backups" / f"{backup.content}.age"
     content = bytearray(stored.read_bytes())
     content[len(content) // 2] ^= 1

@@ -27,6 +27,7 @@ from ragd_site.backup.repository import AGE, BACKUPS, Backup, FolderStore, Repos
 from ragd_site.backup.server_restore import Restored, restore_server
 from ragd_site.backup.wal_archive import back_up_server, end_archive, find_reach, segment_of, ship_wal
 from tests.fakes.s3_server import S3Server
+from tests.refusals import raises_with
 from tests.server import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -278,9 +279,8 @@ def test_moments_outside_of_what_is_kept_are_refused(
     repository: Repository, backup: Backup, copy: Repository, place: Path
 ) -> None:
     for wrong in (backup.moment - timedelta(seconds=1), datetime.now(UTC) + timedelta(hours=1)):
-        with pytest.raises(BackupError) as caught:
+        with raises_with(BackupError, type="moment_not_there"):
             restore_server(repository, place, until=wrong)
-        assert caught.value.type == "moment_not_there"
     reach = find_reach(copy, backup)
     assert reach is not None
     copy.remove(reach.names[0])
@@ -294,9 +294,8 @@ def test_a_folder_that_holds_anything_is_left_as_it_is(repository: Repository, b
     place.mkdir()
     (place / "notes.txt").write_text("mine")
     for folder in (place, place / "notes.txt"):
-        with pytest.raises(BackupError) as caught:
+        with raises_with(BackupError, type="folder_not_empty"):
             restore_server(repository, folder)
-        assert caught.value.type == "folder_not_empty"
     assert [path.name for path in place.iterdir()] == ["notes.txt"]
     assert (place / "notes.txt").read_text() == "mine"
 
@@ -393,15 +392,12 @@ def test_tables_that_are_not_equal_are_named_and_the_server_does_not_start(
 
 
 def test_a_wrong_key_is_refused(top: Path, repository: Repository, backup: Backup) -> None:
-    with pytest.raises(BackupError) as caught:
+    with raises_with(BackupError, type="wrong_backup_key"):
         Repository.open(FolderStore(top / "backups"), Key.generate())
-    assert caught.value.type == "wrong_backup_key"
-    with pytest.raises(BackupError) as caught:
+    with raises_with(BackupError, type="wrong_backup_key"):
         Repository.open(FolderStore(top / "backups"), Key.generate(), create=True)
-    assert caught.value.type == "wrong_backup_key"
-    with pytest.raises(BackupError) as caught:
+    with raises_with(BackupError, type="backup_missing"):
         Repository.open(FolderStore(top / "elsewhere"), SECRET)
-    assert caught.value.type == "backup_missing"
     assert not (top / "elsewhere").exists()
 
 
@@ -562,9 +558,8 @@ def test_a_bucket_serves_as_well_as_a_folder(
     top: Path, server: embedded.Cluster, s3_server: S3Server, place: Path, prefix: str
 ) -> None:
     store = bucket_store(s3_server, prefix)
-    with pytest.raises(BackupError) as caught:
+    with raises_with(BackupError, type="backup_missing"):
         Repository.open(store, SECRET)
-    assert caught.value.type == "backup_missing"
     s3_server.client().make_bucket("backups")
     repository = Repository.open(store, SECRET, create=True)
     ship_wal(top / "var", repository)

@@ -49,7 +49,7 @@ from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import save_plan
 from retrieval_app.search import query_pipeline as retrieval
 from tests.fakes.openai_server import OpenAIServer
-from tests.refusals import refuses
+from tests.refusals import raises_with, refuses
 
 TEXT = "\n\n".join(f"Paragraph {number} speaks of subject {number}." for number in range(20))
 
@@ -285,8 +285,7 @@ def test_the_command_fails_on_a_finding(sound: Collection, capsys: Any) -> None:
     assert "passed: yes" in capsys.readouterr().out
     with connection.cursor() as cursor:
         cursor.execute(SABOTAGE["chunk counts"])
-    with pytest.raises(SystemExit) as ended:
+    with raises_with(SystemExit, code=1):
         call_command("ragd", "check", "consistency")
-    assert ended.value.code == 1
     assert "a.md has" in capsys.readouterr().out
     assert Operation.objects.filter(kind="check").count() == 2

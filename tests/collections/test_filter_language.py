@@ -10,6 +10,7 @@ import pytest
 from collections_app.documents.filters import complete_filter, read_filter, write_filter
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput
+from tests.refusals import raises_with
 from tests.typed_filters import random_filter
 
 
@@ -72,9 +73,8 @@ def test_what_is_written_is_read_as_the_same() -> None:
     ],
 )  # fmt: skip
 def test_an_error_says_where(text: str, position: int) -> None:
-    with pytest.raises(InvalidInput) as refusal:
+    with raises_with(InvalidInput, field="filter") as refusal:
         read_filter(text)
-    assert refusal.value.field == "filter"
     assert f"position {position}" in refusal.value.message
 
 

@@ -57,7 +57,7 @@ from ragd.store.tables import SwapBlocked
 from ragd.types import RetrievePlan
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer
-from tests.refusals import refuses
+from tests.refusals import raises_with, refuses
 
 LONG = "\n\n".join(f"Paragraph {number} speaks of subject {number} with some more words." for number in range(30))
 SMALL = {"target_tokens": 20, "overlap_tokens": 0}
@@ -318,9 +318,8 @@ def test_a_failing_embedder_leaves_the_old_one_serving(
     ],
 )
 def test_what_cannot_be_is_refused_by_its_field(notes: Collection, choices: Any, field: str, error: Any) -> None:
-    with pytest.raises(error) as caught:
+    with raises_with(error, field=field):
         start_index_version(notes, choices)
-    assert caught.value.field == field
 
 
 def test_an_interrupted_build_goes_on_where_it_stopped(

@@ -36,6 +36,7 @@ from ragd.types import RetrievePlan
 from tests.builders import WordEmbedder, make_chunks
 from tests.fakes.openai_server import OpenAIServer
 from tests.model_folders import WIDTH, write_folder, write_graph, write_sparse_folder
+from tests.refusals import raises_with
 
 pytestmark = pytest.mark.django_db
 TEXTS = ("the red sea", "a house of stone", "storm light")
@@ -93,9 +94,8 @@ def test_names_that_resolve_to_a_folder(folder: Path, tmp_path: Path, settings: 
 
 def test_a_folder_that_cannot_be_read_refuses_a_collection_with_what_to_add(folder: Path) -> None:
     (folder / "1_Pooling" / "config.json").unlink()
-    with pytest.raises(InvalidInput, match="has no 1_Pooling") as refused:
+    with raises_with(InvalidInput, match="has no 1_Pooling", field="embed_model"):
         create_collection(name="notes")
-    assert refused.value.field == "embed_model"
     assert default_model()[0] == ""
     assert not Collection.objects.exists()
 
@@ -108,9 +108,8 @@ def test_a_changed_folder_mixes_nothing_and_works_again_when_it_is_back(folder: 
     write_graph(graph, seed=8)
     now = open_folder(str(folder)).checksum[:12]
     for ask in (lambda: found(collection), lambda: ragd.index(make_chunks("b", "oak"), open_store(collection))):
-        with pytest.raises(EmbedderError) as caught:
+        with raises_with(EmbedderError, kind="changed_model") as caught:
             ask()
-        assert caught.value.kind == "changed_model"
         assert expected in caught.value.message
         assert now in caught.value.message
     assert create_collection(name="newer").embed_model == f"tiny@{now}"
@@ -139,9 +138,8 @@ def test_prompts_reach_the_endpoint_and_are_part_of_the_name(embeddings: OpenAIS
     settings.RAGD_EMBED_QUERY_PROMPT = "Q: "
     assert resolve_model(None, None)[0] == Prompts("Q: ", "passage: ").identity("text-embedding-3-small")
     assert len(found(collection)) == 3  # a preset is known by its digest
-    with pytest.raises(EmbedderError) as caught:
+    with raises_with(EmbedderError, kind="not_configured"):
         embedder_for("text-embedding-3-small+00000000", 32).embed_query("a")
-    assert caught.value.kind == "not_configured"
 
 
 def test_a_long_text_has_the_prompt_before_each_piece() -> None:

@@ -21,6 +21,7 @@ from collections_app.access.models import EVERYTHING, CollectionScope
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey
+from tests.refusals import raises_with
 
 MADE = datetime(2026, 5, 4, tzinfo=UTC)
 BIRDS = CollectionScope({7: ("birds", MADE), 9: ("frogs", MADE)})
@@ -154,9 +155,8 @@ def test_methods_that_change_something_need_write_scope_unless_stated(
     if not refused:
         assert door(asked) is KEYS["reads"]
         return
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, status=403, type="out_of_scope"):
         door(asked)
-    assert (caught.value.status, caught.value.type) == (403, "out_of_scope")
 
 
 def test_a_bearer_is_looked_up_by_its_secret() -> None:
@@ -184,9 +184,8 @@ def test_a_limited_key_opens_what_it_was_limited_to(name: str, opens: bool, monk
     if opens:
         check_collection_scope(key, name)
         return
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, status=403, type="out_of_scope", field="collection") as caught:
         check_collection_scope(key, name)
-    assert (caught.value.status, caught.value.type, caught.value.field) == (403, "out_of_scope", "collection")
     assert all(word in str(caught.value) for word in ("'limited'", "birds, trees, ponds", repr(name)))
 
 
@@ -206,7 +205,6 @@ def test_the_rows_of_a_scope() -> None:
 def test_no_key_of_some_collections_manages_keys() -> None:
     check_collection_scope(KEYS["writes"], "anything")
     check_unlimited(KEYS["writes"])
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, status=403, type="out_of_scope", field=None) as caught:
         check_unlimited(KEYS["limited"])
-    assert (caught.value.status, caught.value.type, caught.value.field) == (403, "out_of_scope", None)
     assert all(word in str(caught.value) for word in ("'limited'", "birds, trees"))

@@ -16,6 +16,7 @@ from evaluation_app.runs import lifecycle
 from retrieval_app.search import query_pipeline as retrieval_services
 from tests.commands.conftest import run, run_json
 from tests.evaluation.made_runs import make_set
+from tests.refusals import raises_with
 
 pytestmark = pytest.mark.django_db
 
@@ -122,9 +123,8 @@ def test_a_regression_against_the_baseline_ends_with_1(house, tmp_path):
     assert decided["verdict"]["reasons"] == [decided["comparison"]["conclusion"]["sentence"]]
     assert run_json(*worse, "--baseline", good["id"])["verdict"]["passed"], "only looked at, not demanded"
     house.questions.filter(position=0).update(question="Changed?")
-    with pytest.raises(CommandError, match="would say nothing") as caught:
+    with raises_with(CommandError, match="would say nothing", returncode=2):
         run(*SEARCH, "--baseline", good["id"])
-    assert caught.value.returncode == 2
     assert EvaluationRun.objects.latest("created_at").state == "cancelled"
 
 
@@ -164,9 +164,8 @@ def test_a_run_is_written_as_json_lines_and_resumed(house, tmp_path):
     ],
 )
 def test_a_wrong_command_line_ends_with_2_and_asks_nothing(arguments, words):
-    with pytest.raises(CommandError, match=words) as caught:
+    with raises_with(CommandError, match=words, returncode=2):
         run(*arguments)
-    assert caught.value.returncode == 2
     assert not EvaluationRun.objects.exists(), "nothing waits for a worker"
 
 

@@ -29,6 +29,7 @@ from tests.commands.conftest import run, run_json
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
 from tests.fakes.web_server import Page, WebServer
+from tests.refusals import raises_with
 
 State = IngestJob.State
 
@@ -124,9 +125,8 @@ def test_the_collection_is_made_when_asked_for(notes: Collection, folder: Path) 
 @pytest.mark.parametrize("arguments", [["nowhere.txt"], ["{empty}"]])
 def test_a_wrong_path_is_a_misuse(notes: Collection, tmp_path: Path, arguments: list[str]) -> None:
     paths = [argument.format(empty=tmp_path) for argument in arguments]
-    with pytest.raises(CommandError) as caught:
+    with raises_with(CommandError, returncode=2) as caught:
         run("ingest", "notes", *paths)
-    assert caught.value.returncode == 2
     assert "file" in str(caught.value)
 
 
@@ -171,9 +171,8 @@ def test_stopping_puts_the_job_back(
 
     monkeypatch.setattr(progress, "run_job", stop)
     monkeypatch.setattr(progress.connection, "close", lambda: None)
-    with pytest.raises(SystemExit) as caught:
+    with raises_with(SystemExit, code=130):
         run("ingest", "notes", str(folder), "--here")
-    assert caught.value.code == 130
     assert set(IngestJob.objects.values_list("state", flat=True)) == {State.QUEUED}
     assert max(job.tries for job in IngestJob.objects.all()) == 0
     told = capsys.readouterr().err
@@ -196,9 +195,8 @@ def test_stopping_in_the_middle_of_a_statement_says_what_goes_on(
     steps = iter([stop, batch_progress])
     monkeypatch.setattr(progress, "has_worker", lambda: True)
     monkeypatch.setattr(progress, "batch_progress", lambda batches: next(steps)(batches))
-    with pytest.raises(SystemExit) as caught:
+    with raises_with(SystemExit, code=130):
         progress.follow([batch], here=False, quiet=True)
-    assert caught.value.code == 130
     assert "0 jobs are left" in capsys.readouterr().err
 
 
@@ -318,9 +316,8 @@ def test_watching_ends_when_nobody_works(jobs: list[IngestJob]) -> None:
 def test_a_wrong_option_is_a_misuse(notes: Collection, arguments: list[str]) -> None:
     with pytest.raises(CommandError):
         run("jobs", *arguments)
-    with pytest.raises(CommandError) as caught:
+    with raises_with(CommandError, returncode=2):
         run("jobs", "--batch", str(uuid.uuid4()))
-    assert caught.value.returncode == 2
 
 
 def test_a_collection_goes_into_a_file_and_back(committed: None, embeddings: OpenAIServer, tmp_path: Path) -> None:
@@ -333,9 +330,8 @@ def test_a_collection_goes_into_a_file_and_back(committed: None, embeddings: Ope
         run("import", "collection", str(file))
     assert run_json("import", "collection", str(file), "--name", "copy")["collection"] == "copy"
     assert Document.objects.get(collection__name="copy").text == "some text"
-    with pytest.raises(CommandError) as caught:
+    with raises_with(CommandError, returncode=2):
         run("import", "collection", str(tmp_path / "nowhere.zip"))
-    assert caught.value.returncode == 2
 
 
 def test_an_interrupt_that_was_swallowed_is_still_heard() -> None:

@@ -26,6 +26,7 @@ from ragd import telemetry
 from ragd.conventions.span_files import read_spans
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
+from tests.refusals import raises_with
 from tests.telemetry.conftest import Recorder, provider, recorder  # noqa: F401  (fixtures)
 from tests.telemetry.examples import make_candidates, make_query_spans
 from tests.telemetry.test_conventions import as_dict
@@ -124,9 +125,8 @@ def test_what_is_too_old_is_left_out(stored: list[Span]) -> None:
     ],
 )
 def test_mistakes_are_explained(arguments: tuple[str, ...], said: str) -> None:
-    with pytest.raises(CommandError, match=re.escape(said)) as error:
+    with raises_with(CommandError, match=re.escape(said), returncode=2):
         run_command(*arguments)
-    assert error.value.returncode == 2
 
 
 def test_every_form_of_a_file_is_read_back(stored: list[Span], tmp_path: Path) -> None:

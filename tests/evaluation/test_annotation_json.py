@@ -22,6 +22,7 @@ from evaluation_app.judges.annotation import (
 from evaluation_app.judges.protocol import Case
 from evaluation_app.measures.scores import Annotation, Support
 from tests.evaluation.judge_replies import QUESTION, good_reply, make_case, support, without
+from tests.refusals import raises_with
 
 EXPECTED = Annotation(("0a", "0b"), ("0a",), (Support("a", ("0a",), True), Support("b", (), False)))
 
@@ -166,9 +167,8 @@ def test_contradictions_name_the_sentences() -> None:
 
 
 def test_the_most_basic_fault_names_the_reply() -> None:
-    with pytest.raises(AnnotationFaults) as caught:
+    with raises_with(AnnotationFaults, kind="unknown_key") as caught:
         check_answer(good_reply(all_relevant_sentence_keys=["9z"], overall_supported=True), make_case())
-    assert caught.value.kind == "unknown_key"
     assert [fault.kind for fault in caught.value.faults] == ["unknown_key", "contradiction"]
 
 

@@ -26,6 +26,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
 from retrieval_app.plans.services import choose_plan
 from tests.evaluation.made_runs import make_run, make_set
+from tests.refusals import raises_with
 from tests.web.pages import attribute, texts
 
 pytestmark = pytest.mark.django_db
@@ -161,9 +162,8 @@ def test_wrong_decisions_are_named(golden_set: GoldenSet) -> None:
     ]
     for values, field in cases:
         given = {"question": QUESTIONS[0], "mode": "retrieval_miss", "decision": "assign"} | values
-        with pytest.raises(InvalidInput) as caught:
+        with raises_with(InvalidInput, field=field):
             decide(golden_set, given.pop("question"), given.pop("mode"), Decision(given.pop("decision"), **given))
-        assert caught.value.field == field
         assert not BoardCard.objects.exists()
 
 
@@ -230,9 +230,8 @@ def test_trying_a_fix_runs_the_set_with_it(make: Make, collection: Collection, g
 def test_a_set_that_asks_other_questions_now_is_not_compared(make: Make, collection: Collection) -> None:
     base = make()
     GoldenQuestion.objects.filter(question=QUESTIONS[0]).update(question="Question 0 reworded?")
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, type="set_changed", status=409):
         try_fix(base, "retrieval_miss", "double_k", send=False)
-    assert (caught.value.type, caught.value.status) == ("set_changed", 409)
 
 
 def test_what_a_fix_did_is_told_by_mode(make: Make) -> None:

@@ -16,6 +16,7 @@ from evaluation_app.runs.comparison.stored_comparisons import Comparison, compar
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from tests.evaluation.made_runs import SETTINGS, make_run
+from tests.refusals import raises_with
 
 RNG = np.random.default_rng(7)
 
@@ -117,9 +118,8 @@ def test_the_header_tells_what_was_changed_and_nothing_else(runs: tuple[Any, Any
 
 def test_runs_of_other_questions_are_refused_with_the_reason(runs: tuple[Any, Any]) -> None:
     newer = make_run([{}], name="newer", set_version=2, set_digest="e" * 64)
-    with pytest.raises(ServiceError) as refusal:
+    with raises_with(ServiceError, type="not_comparable", status=409) as refusal:
         compare_runs(runs[0], [runs[1], newer])
-    assert (refusal.value.type, refusal.value.status) == ("not_comparable", 409)
     assert "version 1" in refusal.value.message and "version 2" in refusal.value.message
     foreign = make_run([{}], set_name="fish", set_digest="f" * 64)
     with pytest.raises(ServiceError, match=r"set 'birds' and .* the set 'fish'"):
@@ -131,9 +131,8 @@ def test_runs_of_other_questions_are_refused_with_the_reason(runs: tuple[Any, An
 @pytest.mark.parametrize("others", [[], ["base"], ["other", "other"]])
 def test_a_comparison_needs_other_runs_each_once(runs: tuple[Any, Any], others: list[str]) -> None:
     named = dict(zip(("base", "other"), runs, strict=True))
-    with pytest.raises(ServiceError) as refusal:
+    with raises_with(ServiceError, status=422):
         compare_runs(runs[0], [named[name] for name in others])
-    assert refusal.value.status == 422
 
 
 def test_scores_of_two_judges_are_not_held_against_each_other(db: None) -> None:

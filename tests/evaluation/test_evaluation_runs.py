@@ -24,6 +24,7 @@ from ragd.errors import InvalidInput, LexicalDisabled, UnknownCollection
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.search import query_pipeline as retrieval_services
+from tests.refusals import raises_with
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
@@ -124,9 +125,8 @@ def test_a_run_scores_the_rubrics_that_its_set_had_when_it_began(golden_set):
     ]
     sets.update_set(golden_set, rubrics=rubrics)
     answered = RunSettings(judge="none", cut=3)
-    with pytest.raises(InvalidInput) as refused:
+    with raises_with(InvalidInput, field="thresholds"):
         start(golden_set, settings=answered, thresholds={"rubric:polite": 1})
-    assert refused.value.field == "thresholds"
     run = start(golden_set, settings=answered, thresholds={"rubric:json": 0.5})
     sets.update_set(golden_set, rubrics=[])
     run = lifecycle.run_now(run)

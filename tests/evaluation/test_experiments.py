@@ -29,6 +29,7 @@ from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from tests.evaluation.made_runs import make_run
+from tests.refusals import raises_with
 
 SEARCH = RunSettings(answers=False, judge="none")
 BASE = RetrievePlan()
@@ -80,9 +81,8 @@ def test_a_weight_that_the_grid_leaves_out_is_the_bases() -> None:
     ],
 )
 def test_a_grid_that_makes_no_sense_is_refused(grid: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidInput, match=words) as refusal:
+    with raises_with(InvalidInput, match=words, field="grid"):
         plans_of(grid)
-    assert refusal.value.field == "grid"
 
 
 def test_plans_are_told_by_what_they_differ_in() -> None:

@@ -39,6 +39,7 @@ from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.models import QueryRun
 from retrieval_app.search.query_pipeline import QueryRequest, ask, search
+from tests.refusals import raises_with
 from tests.retrieval.corpus import make_collection
 
 pytestmark = pytest.mark.django_db
@@ -80,14 +81,12 @@ def test_a_run_is_judged_on_request(run: QueryRun) -> None:
 
 
 def test_what_holds_nothing_is_not_judged(house: Collection, run: QueryRun) -> None:
-    with pytest.raises(ServiceError) as refusal:
+    with raises_with(ServiceError, field="judge"):
         judge_run(run, RunSettings(judge="none"), actor=None)
-    assert refusal.value.field == "judge"
     for status in (QueryRun.Status.ERROR, QueryRun.Status.REFUSED):
         run.status = status
-        with pytest.raises(ServiceError) as refusal:
+        with raises_with(ServiceError, type="nothing_to_judge", status=409):
             judge_run(run, actor=None)
-        assert (refusal.value.type, refusal.value.status) == ("nothing_to_judge", 409)
     found = judge_run(search(QueryRequest(house, QUESTION, PLAN, "api")), actor=None)
     assert [name for name, score in found.scores.items() if score["state"] == "scored"] == ["context_relevance"]
 
@@ -330,17 +329,15 @@ def test_feedback_that_says_nothing_or_too_much_is_refused(given_run: QueryRun, 
         ({"correction": "x" * 20_001}, "correction"), ({"correct": True, "user": "u" * 201}, "user"),
     ]  # fmt: skip
     for values, field in cases:
-        with pytest.raises(InvalidInput) as refusal:
+        with raises_with(InvalidInput, field=field):
             give_feedback(given_run, **values, actor=ada)
-        assert refusal.value.field == field
         assert not ReviewTask.objects.exists()
 
 
 def test_a_search_has_no_answer_to_speak_of(house: Collection, ada: User) -> None:
     given_run = search(QueryRequest(house, QUESTION, RetrievePlan(k=3), "api"))
-    with pytest.raises(ServiceError) as refusal:
+    with raises_with(ServiceError, type="not_answered", status=409):
         give_feedback(given_run, correct=True, actor=ada)
-    assert (refusal.value.type, refusal.value.status) == ("not_answered", 409)
 
 
 def test_feedback_goes_with_its_run_and_reviews_of_the_queue_stay(given_run: QueryRun, ada: User) -> None:

@@ -43,6 +43,7 @@ from tests.collections.conftest import embeddings, notes_of_module, openai_serve
 from tests.evaluation.made_runs import make_set
 from tests.fakes.faults import failing
 from tests.fakes.openai_server import OpenAIServer
+from tests.refusals import raises_with
 
 __all__ = ["embeddings", "notes_of_module", "openai_server"]
 
@@ -238,9 +239,8 @@ def test_a_model_that_fails_ends_its_run_with_the_reason(
 
 def test_a_cancelled_one_is_left_alone_and_a_second_one_waits(poor: Collection, asked: GoldenSet) -> None:
     experiment = start_models(poor, [GOOD], golden_set=asked)
-    with pytest.raises(ServiceError) as refused:
+    with raises_with(ServiceError, status=409):
         start_models(poor, [GOOD], golden_set=asked)
-    assert refused.value.status == 409
     leased = experiment.runs.get(place=0)
     EvaluationRun.objects.filter(pk=leased.pk).update(
         state="running", lease_until=timezone.now() + timedelta(minutes=5)
@@ -274,9 +274,8 @@ def test_questions_are_made_from_documents_of_any_language(db: None, embeddings:
     assert {doc_id for question in questions for doc_id in question.relevant_docs} == set(SUBJECTS)
     assert all(question.question not in "Der wohnt seit vielen Jahren am Ufer" for question in questions)
     empty = create_collection(name="empty")
-    with pytest.raises(ServiceError) as refused:
+    with raises_with(ServiceError, field="golden_set"):
         draw_sample(empty, None, 1000)
-    assert refused.value.field == "golden_set"
 
 
 @pytest.mark.parametrize(
@@ -286,9 +285,8 @@ def test_questions_are_made_from_documents_of_any_language(db: None, embeddings:
 def test_what_cannot_be_tried_is_refused_before_it_begins(
     poor: Collection, asked: GoldenSet, models: list[dict[str, Any]], field: str
 ) -> None:
-    with pytest.raises(InvalidInput) as refused:
+    with raises_with(InvalidInput, field=field):
         start_models(poor, models, golden_set=asked)
-    assert refused.value.field == field
     assert not Experiment.objects.exists()
 
 

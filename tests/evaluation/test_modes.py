@@ -35,6 +35,7 @@ from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from tests.builders import WordEmbedder
+from tests.refusals import raises_with
 
 CONTEXT = [
     {"key": "one#0", "sentences": [["0a", "Red."], ["0b", "Blue."]]},
@@ -447,6 +448,5 @@ def test_bands_as_people_write_them():
     ],
 )  # fmt: skip
 def test_what_is_no_band_is_refused(value, named):
-    with pytest.raises(InvalidInput, match=named) as caught:
+    with raises_with(InvalidInput, match=named, field="bands"):
         read_bands(value)
-    assert caught.value.field == "bands"

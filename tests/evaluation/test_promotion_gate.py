@@ -41,6 +41,7 @@ from tests.collections.conftest import committed, embeddings, notes, openai_serv
 from tests.collections.test_index_versions import reload, run, states
 from tests.evaluation.made_runs import make_set
 from tests.exports import export_to_file
+from tests.refusals import raises_with
 
 __all__ = ["committed", "embeddings", "notes", "openai_server"]
 
@@ -179,9 +180,8 @@ def test_what_a_gate_may_be(notes: Collection, golden: GoldenSet) -> None:
         set_gate(notes, "others")
     for values, field in (({"measure": "adherence"}, "measure"), ({"k": 0}, "k"), ({"margin": float("nan")}, "margin"),
                           ({"margin": 1.5}, "margin"), ({"k": True}, "k")):  # fmt: skip
-        with pytest.raises(InvalidInput) as refused:
+        with raises_with(InvalidInput, field=field):
             set_gate(notes, "basics", **values)
-        assert refused.value.field == field
     assert find_gate(notes) is None
 
 
@@ -198,9 +198,8 @@ def test_a_gate_travels_with_its_collection_and_goes_with_it(
     assert gate.set_name == gate.golden_set.name == "basics"
     delete_collection(Collection.objects.live().get(name="copy"))
     assert list(PromotionGate.objects.values_list("collection_name", flat=True)) == ["notes"]
-    with pytest.raises(InvalidInput) as refused:
+    with raises_with(InvalidInput, field="promotion_gates"):
         GATES.restore(notes, [{"set_name": "basics"}])
-    assert refused.value.field == "promotion_gates"
 
 
 def test_a_job_that_is_cancelled_while_the_gate_is_asked_lets_nothing_serve(

@@ -28,6 +28,7 @@ from evaluation_app.reviews.labels import (
 )
 from ragd.errors import InvalidInput
 from tests.evaluation.made_runs import make_run
+from tests.refusals import raises_with
 from tests.web.pages import client_of
 
 pytestmark = pytest.mark.django_db
@@ -114,9 +115,8 @@ def test_unsureness_without_probabilities_goes_by_faithfulness() -> None:
     ("values", "field"), [({"which": "some"}, "which"), ({"number": 0}, "number"), ({"wanted": 21}, "wanted")]
 )
 def test_wrong_wishes_are_named(run: EvaluationRun, values: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with raises_with(InvalidInput, field=field):
         queue_run(run, **({"which": "all"} | values))
-    assert caught.value.field == field
 
 
 def test_a_task_is_done_when_as_many_as_are_wanted_have_judged(run: EvaluationRun, ada: User, bob: User) -> None:
@@ -155,9 +155,8 @@ def test_nobody_judges_an_answer_twice(run: EvaluationRun, ada: User) -> None:
     queue_run(run, "all", number=1)
     task = ReviewTask.objects.get()
     review(task, {"adherence": 1.0}, actor=ada)
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, type="already_reviewed"):
         review(task, {"adherence": 0.0}, actor=ada)
-    assert caught.value.type == "already_reviewed"
 
 
 def test_wrong_verdicts_are_named(run: EvaluationRun, ada: User) -> None:
@@ -172,9 +171,8 @@ def test_wrong_verdicts_are_named(run: EvaluationRun, ada: User) -> None:
         ({"adherence": 1.0}, ["a"], "adherence"),
     ]
     for verdicts, unsupported, field in cases:
-        with pytest.raises(InvalidInput) as caught:
+        with raises_with(InvalidInput, field=field):
             review(ReviewTask.objects.get(), verdicts, unsupported=unsupported, actor=ada)
-        assert caught.value.field == field
         assert not Review.objects.exists()
 
 

@@ -28,6 +28,7 @@ from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.errors import InvalidInput
 from retrieval_app.llm.chat_model import Endpoint
 from tests.fakes.judgement_cache import MemoryCache
+from tests.refusals import raises_with
 
 ONE, ZERO = scored(1), scored(0)
 
@@ -99,9 +100,8 @@ def test_a_rubric_is_a_measure_of_its_name() -> None:
     ],
 )
 def test_a_rubric_that_is_none_is_refused(value: Any) -> None:
-    with pytest.raises(InvalidInput) as refused:
+    with raises_with(InvalidInput, field="rubrics"):
         clean_rubrics([value])
-    assert refused.value.field == "rubrics"
 
 
 def test_rubrics_are_kept_as_they_are_stated(installed: None) -> None:

@@ -39,6 +39,7 @@ from retrieval_app.search.query_pipeline import QueryRequest, ask, search
 from tests.evaluation.judge_replies import good_reply, support
 from tests.fakes.faults import Fault, failing
 from tests.fakes.openai_server import OpenAIServer
+from tests.refusals import raises_with
 from tests.telemetry.conftest import Recorder, provider, recorder  # noqa: F401  (fixtures)
 from tests.telemetry.test_conventions import as_dict
 
@@ -161,9 +162,8 @@ def test_each_chunk_is_answered_from_alone(house: Collection) -> None:
 
 @pytest.mark.parametrize("threshold", [0, 1.1, float("nan"), "much", None])
 def test_a_threshold_of_labels_is_above_0_and_at_most_1(threshold: Any) -> None:
-    with pytest.raises(InvalidInput, match="label_threshold") as refusal:
+    with raises_with(InvalidInput, match="label_threshold", field="label_threshold"):
         RunSettings(label_threshold=threshold)
-    assert refusal.value.field == "label_threshold"
 
 
 def test_what_is_found_is_kept_with_the_run(house: Collection) -> None:
@@ -287,9 +287,8 @@ def test_the_span_points_at_the_run_and_speaks_all_vocabularies(
 
 
 def test_a_judge_that_is_not_set_up_is_refused(house: Collection) -> None:
-    with pytest.raises(ServiceError, match="RAGD_JUDGE_BASE_URL") as refusal:
+    with raises_with(ServiceError, match="RAGD_JUDGE_BASE_URL", type="no_judge_model", status=422):
         Scorer(RunSettings(judge="llm"), house)
-    assert (refusal.value.type, refusal.value.status) == ("no_judge_model", 422)
 
 
 def test_the_key_of_answers_goes_to_no_other_server(settings: Any) -> None:

@@ -14,7 +14,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import pytest
 import requests
 
 from ragd_site import embedded
+from tests.server import wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 150
@@ -96,13 +97,6 @@ class Server:
             return error.code
         except OSError:
             return 0
-
-
-def wait_for(is_done: Callable[[], bool], what: str, *, every_s: float = 0.1) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_done():
-        assert time.monotonic() < deadline, f"no {what} in {PATIENCE_S} s"
-        time.sleep(every_s)
 
 
 @pytest.fixture(scope="module")
@@ -207,7 +201,7 @@ def test_worker_killed_in_the_middle_of_ingest_loses_no_document(server: Server)
         os.kill(pid, signal.SIGKILL)
     cut_off = {job["doc_id"] for job in jobs() if job["state"] == "running"}
     assert cut_off
-    wait_for(lambda: all(job["state"] == "succeeded" for job in jobs()), "success of every job", every_s=0.5)
+    wait_for(lambda: all(job["state"] == "succeeded" for job in jobs()), "success of every job")
 
     done = {job["doc_id"]: job for job in jobs()}
     assert sorted(done) == ["text-0.txt", "text-1.txt", "text-2.txt"]

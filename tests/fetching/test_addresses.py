@@ -9,6 +9,7 @@ import pytest
 
 from ragd.errors import InvalidInput
 from ragd.readers.fetching import FetchError, Guard, doc_id_of, read_address
+from tests.refusals import raises_with
 
 
 @pytest.mark.parametrize(
@@ -45,9 +46,8 @@ def test_an_address_has_one_spelling(written: str, kept: str) -> None:
     ],
 )
 def test_a_wrong_address_says_what_is_expected(written: str, why: str) -> None:
-    with pytest.raises(InvalidInput, match=why) as caught:
+    with raises_with(InvalidInput, match=why, field="urls"):
         read_address(written)
-    assert caught.value.field == "urls"
 
 
 @pytest.mark.parametrize(
@@ -98,9 +98,8 @@ def test_a_network_is_allowed_but_never_where_secrets_are() -> None:
 
 @pytest.mark.parametrize("spelling", ["localhost", "127.0.0.1", "2130706433", "0x7f.1", "0177.0.0.1", "::1"])
 def test_every_spelling_of_this_machine_is_refused(spelling: str) -> None:
-    with pytest.raises(FetchError) as caught:
+    with raises_with(FetchError, kind="address_refused") as caught:
         Guard().resolve(spelling, 80)
-    assert caught.value.kind == "address_refused"
     assert "RAGD_FETCH_ALLOWED_NETWORKS" in caught.value.message
     assert not caught.value.retryable
 

@@ -21,6 +21,7 @@ from ragd.readers.fetching import buckets
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.s3_server import S3Server
 from tests.fakes.web_server import Page, WebServer
+from tests.refusals import raises_with
 from tests.stated import split
 
 
@@ -179,9 +180,8 @@ def test_keys_are_needed_and_used(notes: Collection, bucket: S3Server, settings:
     bucket.require_keys()
     assert submit(notes).totals["new"] == 2
     settings.AWS_SECRET_ACCESS_KEY = "wrong"
-    with pytest.raises(ServiceError, match="AWS_SECRET_ACCESS_KEY") as caught:
+    with raises_with(ServiceError, match="AWS_SECRET_ACCESS_KEY", status=403, type="not_allowed"):
         submit_prefix(notes, S3Prefix("docs", "reports"))
-    assert (caught.value.status, caught.value.type) == (403, "not_allowed")
 
 
 def test_the_servers_keys_stay_at_its_own_endpoint(
@@ -243,16 +243,14 @@ def test_wrong_input_is_named(notes: Collection, bucket: S3Server, values: dict[
 
 
 def test_a_bucket_that_is_not_there(notes: Collection, bucket: S3Server) -> None:
-    with pytest.raises(ServiceError, match="NoSuchBucket") as caught:
+    with raises_with(ServiceError, match="NoSuchBucket", status=404):
         submit_prefix(notes, S3Prefix("nowhere", ""))
-    assert caught.value.status == 404
 
 
 def test_a_server_that_is_not_there(notes: Collection, settings: Any) -> None:
     settings.RAGD_S3_ENDPOINT = "http://127.0.0.1:1"
-    with pytest.raises(ServiceError, match="check the endpoint") as caught:
+    with raises_with(ServiceError, match="check the endpoint", status=502):
         submit_prefix(notes, S3Prefix("docs", ""))
-    assert caught.value.status == 502
 
 
 def test_a_deleted_document_comes_again(notes: Collection, bucket: S3Server) -> None:
@@ -267,9 +265,8 @@ def test_a_refusal_without_words_is_understood(
     web_server.pages["/docs?location="] = Page(b"<html>no</html>", 403, {"Content-Type": "text/html"})
     settings.AWS_REGION = ""
     settings.RAGD_S3_ENDPOINT = web_server.url("")
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, status=403):
         submit_prefix(notes, S3Prefix("docs", "reports"))
-    assert caught.value.status == 403
 
 
 LISTING = b"""<?xml version="1.0"?><ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">
@@ -294,7 +291,6 @@ def test_a_list_that_has_no_end_is_ended(
 
     web_server.pages = Everywhere()
     monkeypatch.setattr(buckets, limit, value)
-    with pytest.raises(ServiceError, match=words) as caught:
+    with raises_with(ServiceError, match=words, status=502):
         submit_prefix(notes, S3Prefix("docs", "reports", web_server.url("")))
-    assert caught.value.status == 502
     assert not IngestBatch.objects.exists()

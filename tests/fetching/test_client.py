@@ -19,6 +19,7 @@ from ragd.readers.fetching import client as client_module
 from ragd.readers.fetching.client import read_retry_after
 from tests.fakes.web_server import Page, WebServer
 from tests.fetching.conftest import LOOPBACK
+from tests.server import free_port
 
 LIMIT = 100_000
 
@@ -163,9 +164,7 @@ def test_a_body_that_breaks_off_is_not_taken_for_whole(web_server: WebServer) ->
 
 
 def test_a_closed_port_and_an_unknown_host_say_so() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     assert (refusal(f"http://127.0.0.1:{port}/").kind, refusal("http://nowhere.invalid/").retryable) == (
         "unreachable",
         refusal("http://nowhere.invalid/").kind == "name_server_failed",

@@ -20,6 +20,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import ApiKey, RoleGrant
 from tests.api.conftest import Api
 from tests.keys.conftest import World
+from tests.refusals import raises_with
 from tests.web.pages import client_of
 
 pytestmark = pytest.mark.django_db
@@ -75,9 +76,8 @@ def test_the_earlier_secret_ends_after_the_overlap_and_at_the_next_rotation(root
     assert [authenticate(secret) == key for secret in (first, second, third)] == [False, False, True]
     root.delete(f"/api-keys/{key.pk}")
     assert authenticate(third) is None
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, status=409, type="key_ended"):
         rotate_key(key)
-    assert (caught.value.status, caught.value.type) == (409, "key_ended")
     assert error(root.post(f"/api-keys/{ApiKey.objects.get(label='root').pk}/rotate", {"overlap_hours": 721}))[0] == 422
 
 

@@ -17,6 +17,7 @@ from ragd.normalization import has_visible
 from ragd.text.chunking import bind, chunk, document_text, segment_spans
 from ragd.text.splitter import divides_grapheme
 from ragd.types import Chunk, ChunkPolicy, Segment
+from tests.refusals import raises_with
 
 LINES = [
     "", " ", "\t", "One.", "Two words.", "A longer sentence of eight plain short words.", "no mark here",
@@ -367,9 +368,8 @@ def test_a_grapheme_is_not_divided_before_the_last_character(text: str, divided:
 
 
 def test_what_is_neither_text_nor_segments_is_refused() -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with raises_with(InvalidInput, field="text_or_segments"):
         chunk([{"text": "a"}], ChunkPolicy())  # type: ignore[list-item]
-    assert caught.value.field == "text_or_segments"
 
 
 def test_bind() -> None:
@@ -398,9 +398,8 @@ def test_bind_without_title_or_headings() -> None:
 
 
 def test_bind_needs_a_document() -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with raises_with(InvalidInput, field="doc_id"):
         bind([], doc_id="")
-    assert caught.value.field == "doc_id"
 
 
 @pytest.mark.fault("F22")

@@ -18,6 +18,7 @@ from ragd.errors import EmbedderError
 from ragd.models import minilm
 from ragd.models.embedding import LocalEmbedder
 from ragd.types import Embedder
+from tests.refusals import raises_with
 from tools.build_minilm_graph import build_graph
 
 GOLDEN = json.loads((Path(__file__).parent.parent / "data" / "embedding" / "minilm_golden.json").read_text())["texts"]
@@ -150,9 +151,8 @@ def test_changed_weights_are_refused(tmp_path: Path) -> None:
     with (tmp_path / minilm.WEIGHTS_FILE).open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         file.write(b"\x01")
-    with pytest.raises(EmbedderError, match="expected SHA-256 53aa5117") as caught:
+    with raises_with(EmbedderError, match="expected SHA-256 53aa5117", kind="damaged_model", retryable=False):
         LocalEmbedder(folder=tmp_path).embed_query("x")
-    assert (caught.value.kind, caught.value.retryable) == ("damaged_model", False)
 
 
 def test_a_changed_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -162,9 +162,8 @@ def test_a_changed_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EmbedderError, match="json: No such file") as caught:
+    with raises_with(EmbedderError, match="json: No such file", kind="missing_model"):
         LocalEmbedder(folder=tmp_path).count_tokens("x")
-    assert caught.value.kind == "missing_model"
 
 
 def test_a_forked_child_opens_its_own_model() -> None:

@@ -21,6 +21,7 @@ from ragd.text.windows import average_windows
 from tests.builders import WordEmbedder
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer, hashed_vector
+from tests.refusals import raises_with
 
 PATH = "/v1/embeddings"
 TEXTS = [f"text number {number}" for number in range(7)]
@@ -323,9 +324,8 @@ def test_no_key_is_needed_where_none_is_asked(openai_server: OpenAIServer, monke
     ],
 )
 def test_wrong_options_are_refused_by_name(options: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with raises_with(InvalidInput, field=field):
         open_embedder(**({"model": "m", "dims": 3, "base_url": "http://127.0.0.1/v1"} | options))
-    assert caught.value.field == field
 
 
 def test_address_and_port_are_known_to_telemetry() -> None:

@@ -31,6 +31,7 @@ from tests.model_folders import (
     write_safetensors,
     write_tokenizer,
 )
+from tests.refusals import raises_with
 
 TEXTS = ["the red sea", "oak", "a house of stone and iron", "Storm light: the wave"]
 PROMPTS = {"query": "query: ", "document": "passage: the "}
@@ -266,15 +267,13 @@ def test_a_folder_that_changes_or_goes_is_refused_with_both_checksums(tmp_path: 
     write_graph(folder / "onnx" / "model.onnx", seed=8)
     other = FolderEmbedder(folder)
     for ask in (lambda: embedder.embed_query("sea"), lambda: embedder.embed(["sea"])):
-        with pytest.raises(EmbedderError) as caught:
+        with raises_with(EmbedderError, kind="changed_model") as caught:
             ask()
-        assert caught.value.kind == "changed_model"
         assert embedder.checksum[:12] in caught.value.message
         assert other.checksum[:12] in caught.value.message
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(EmbedderError) as caught:
+    with raises_with(EmbedderError, kind="changed_model", retryable=False):
         embedder.embed_query("sea")
-    assert (caught.value.kind, caught.value.retryable) == ("changed_model", False)
 
 
 def test_a_forked_child_opens_its_own(tmp_path: Path) -> None:
@@ -362,9 +361,8 @@ def test_what_the_folder_does_not_say_is_refused(tmp_path: Path, spoil: Callable
     folder = write_folder(tmp_path / "tiny", dense={"out": 5}, model={})
     FolderEmbedder(folder)
     spoil(folder)
-    with pytest.raises(EmbedderError) as caught:
+    with raises_with(EmbedderError, kind="damaged_model", retryable=False) as caught:
         FolderEmbedder(folder)
-    assert (caught.value.kind, caught.value.retryable) == ("damaged_model", False)
     assert said in caught.value.message
     assert str(folder) in caught.value.message
 
@@ -441,7 +439,6 @@ def test_what_is_suggested_for_a_model(model: str, preset: str) -> None:
 def test_what_is_no_preset_or_too_long_is_refused() -> None:
     with pytest.raises(InvalidInput, match="e5-instruct"):
         preset_named("e6")
-    with pytest.raises(InvalidInput) as refused:
+    with raises_with(InvalidInput, field="passage_prompt"):
         check_prompts("q", "p" * 1001)
-    assert refused.value.field == "passage_prompt"
     assert check_prompts("q", "p") == Prompts("q", "p")

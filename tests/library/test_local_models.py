@@ -9,6 +9,7 @@ from ragd.errors import EmbedderError, EmptyContent, InvalidInput
 from ragd.models import minilm, multilingual_e5
 from ragd.models.embedding import LocalEmbedder
 from ragd.models.multilingual_e5 import MultilingualE5Embedder
+from tests.refusals import raises_with
 
 TEXTS = [
     "The store keeps vectors.",
@@ -62,6 +63,5 @@ def test_a_missing_model_says_what_to_do(
 ) -> None:
     monkeypatch.setattr(module, "MODEL_PACKAGE", "no_such_package_anywhere")
     monkeypatch.setattr(multilingual_e5, "_opened", [])
-    with pytest.raises(EmbedderError, match=advice) as caught:
+    with raises_with(EmbedderError, match=advice, kind="missing_model", retryable=False):
         model().embed_query("x")
-    assert (caught.value.kind, caught.value.retryable) == ("missing_model", False)

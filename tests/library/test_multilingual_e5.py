@@ -13,6 +13,7 @@ from ragd.errors import EmbedderError
 from ragd.models import multilingual_e5
 from ragd.models.multilingual_e5 import MultilingualE5Embedder
 from ragd.types import Embedder
+from tests.refusals import raises_with
 
 TEXTS = ["The store keeps vectors.", "Die Katze schläft.", "बिल्ली सो रही है।", "猫在睡觉。", "Le chat dort. " * 9]
 
@@ -91,6 +92,5 @@ def test_what_cannot_be_read_is_refused(wrong: str, kind: str, tmp_path: Path, m
         (tmp_path / "cpu").write_text("flags : fpu sse4_2 avx f16c\n")
         monkeypatch.setattr(multilingual_e5, "CPU_FACTS", tmp_path / "cpu")
         monkeypatch.setattr("platform.machine", lambda: "x86_64")
-    with pytest.raises(EmbedderError) as caught:
+    with raises_with(EmbedderError, kind=kind, retryable=False):
         MultilingualE5Embedder().embed_query("x")
-    assert (caught.value.kind, caught.value.retryable) == (kind, False)

@@ -21,6 +21,7 @@ from ragd.types import Candidate, ListRank, RetrievePlan
 from tests.builders import make_chunks
 from tests.fakes import faults
 from tests.fakes.rerank_server import RerankServer, rerank_server, tei_server, word_share  # noqa: F401
+from tests.refusals import raises_with
 
 
 class Scripted:
@@ -156,9 +157,8 @@ def test_ranks_before_and_after_are_kept(store: Store) -> None:
 
 
 def test_an_unknown_reranker_lists_the_known_ones(store: Store, make_store: Any) -> None:
-    with pytest.raises(InvalidInput, match="broken, long") as refused:
+    with raises_with(InvalidInput, match="broken, long", field="rerank"):
         retrieve_detailed("pump", RetrievePlan(rerank="short"), store)
-    assert refused.value.field == "rerank"
     with pytest.raises(InvalidInput, match="none"):
         retrieve_detailed("pump", RetrievePlan(rerank="long"), make_store("bare"))
 

@@ -1,7 +1,8 @@
 """retrieve(): lists, filters, exact and approximate search, short results.
 The list of chunks that hold a number or a code of the query, beside the two of a hybrid search.
 Hops: names of what was found are looked for in turn, by rules alone.
-RetrievePlan: what it refuses, and which plans are one and the same."""
+RetrievePlan: what it refuses, and which plans are one and the same.
+The recall probe: the index against the exact scan."""
 
 from __future__ import annotations
 
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 import psycopg
 import pytest
+from django.db import connection as django_connection
 
 from ragd.errors import InvalidInput
+from ragd.insight.recall import probe_recall
 from ragd.search import retrieval, vector_search
 from ragd.search.fusion import fuse
 from ragd.search.hops import (
@@ -33,10 +36,12 @@ from ragd.search.hops import (
 )
 from ragd.search.lexical_search import read_query
 from ragd.search.retrieval import retrieve, retrieve_detailed, with_rows
+from ragd.search.vector_search import SET_HNSW
 from ragd.store.indexing import delete_document_chunks, index
 from ragd.store.store import Store, execute, fetch_all
 from ragd.types import Candidate, Filters, RetrievePlan, sort_key
 from tests.builders import make_chunks
+from tests.refusals import raises_with
 
 
 def keys(store: Store, query: str, **plan: Any) -> list[tuple[str, int]]:
@@ -406,9 +411,8 @@ def test_the_weight_is_part_of_the_plan_where_it_is_stated() -> None:
     assert off.weights == {"vector": 1.0, "lexical": 1.0, "codes": 0.0}
     assert RetrievePlan.from_dict(off.as_dict()) == off
     for wrong in ({"codes": -1}, {"words": 1}, {"vector": 0, "lexical": 0}):
-        with pytest.raises(InvalidInput) as refused:
+        with raises_with(InvalidInput, field="weights"):
             RetrievePlan(weights=wrong)
-        assert refused.value.field == "weights"
 
 
 @pytest.mark.parametrize(
@@ -434,9 +438,8 @@ def test_the_weight_is_part_of_the_plan_where_it_is_stated() -> None:
     ],
 )
 def test_a_wrong_value_is_refused_by_the_name_of_its_field(field: str, values: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match=field) as refused:
+    with raises_with(InvalidInput, match=field, field=field):
         RetrievePlan(**values)
-    assert refused.value.field == field
 
 
 def test_a_weight_for_a_list_that_the_mode_does_not_make_is_fine() -> None:
@@ -454,3 +457,88 @@ def test_plans_that_mean_the_same_have_the_same_hash() -> None:
 def test_a_plan_comes_back_from_its_own_form() -> None:
     plan = RetrievePlan(weights={"vector": 2}, rerank="builtin", compress="window", token_budget=90)
     assert RetrievePlan.from_dict(plan.as_dict()) == plan
+
+
+WORDS = [
+    "amber", "brook", "cedar", "dune", "ember", "fern", "grove", "heath", "iris", "jade", "kelp", "lark", "moss",
+    "north", "oak", "pine", "quay", "reed", "sage", "tern",
+]  # fmt: skip
+
+
+@pytest.fixture
+def store_of_words(make_store: Any) -> Store:
+    """300 chunks of three words each, behind an HNSW index."""
+    store_of_words: Store = make_store(exact_threshold=10)
+    texts = [f"{WORDS[n % 20]} {WORDS[n // 20]} {WORDS[(n * 7) % 20]}" for n in range(300)]
+    index([chunk for n in range(0, 300, 10) for chunk in make_chunks(f"d{n}", *texts[n : n + 10])], store_of_words)
+    store_of_words.build_vector_index()
+    return store_of_words
+
+
+def test_an_index_that_finds_everything_has_recall_one(store_of_words: Store) -> None:
+    heard: list[tuple[int, int]] = []
+    probe = probe_recall(
+        store_of_words, k=5, queries=8, ef_search=300, keep_every=4, on_query=lambda *told: heard.append(told)
+    )
+    assert (probe.k, probe.ef_search, probe.chunk_count) == (5, 300, 300)
+    assert (probe.plain.mean, probe.plain.lowest, probe.plain.queries, probe.plain.selectivity) == (1.0, 1.0, 8, 1.0)
+    assert (probe.filtered.mean, probe.filtered.queries, probe.filtered.selectivity) == (1.0, 8, 0.25)
+    assert heard == [(number, 16) for number in range(1, 17)]
+
+
+def test_a_poor_index_is_found_out(store_of_words: Store) -> None:
+    """Two links per row and a beam of one: most nearest neighbours are missed, and the probe says so."""
+    collection = store_of_words.collection
+    execute(store_of_words.connection, f"DROP INDEX {collection.vector_index}")
+    execute(
+        store_of_words.connection,
+        f"CREATE INDEX {collection.vector_index} ON {collection.partition} "
+        f"USING hnsw ((embedding::{collection.vector_cast}) vector_cosine_ops) WITH (m = 2, ef_construction = 4)",
+    )
+    execute(store_of_words.connection, "SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
+    probe = probe_recall(store_of_words, k=1, queries=60)
+    assert probe.plain.mean is not None and probe.plain.mean < 1.0
+    assert probe.plain.lowest == 0.0
+
+
+def test_without_an_index_there_is_nothing_to_probe(make_store: Any) -> None:
+    store_of_words = make_store()
+    index(make_chunks("a", "one two"), store_of_words)
+    with pytest.raises(InvalidInput, match="has no HNSW index"):
+        probe_recall(store_of_words)
+
+
+@pytest.mark.parametrize("wrong", [{"k": 0}, {"queries": 0}, {"keep_every": 0}])
+def test_wrong_numbers_are_named(store_of_words: Store, wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidInput, match=f"{next(iter(wrong))} must be at least 1, not 0"):
+        probe_recall(store_of_words, **wrong)  # type: ignore[arg-type]
+
+
+def test_a_filter_that_leaves_fewer_rows_than_k_is_measured_on_those(store_of_words: Store) -> None:
+    probe = probe_recall(store_of_words, k=5, queries=5, keep_every=150, ef_search=300)
+    assert probe.filtered.queries == 5
+    assert probe.filtered.mean == 1.0
+
+
+def test_rows_that_were_replaced_and_not_vacuumed_widen_the_beam(connection: psycopg.Connection[Any]) -> None:
+    settings = {"scan_order": "strict_order", "scan_tuples": "20000", "plans": "auto"}
+
+    def beam(ef_search: str, chunks: str = "replaced") -> str:
+        fetch_all(connection, "SELECT pg_stat_clear_snapshot()")
+        execute(connection, SET_HNSW, settings | {"ef_search": ef_search, "chunks": chunks})
+        found: str = fetch_all(connection, "SELECT current_setting('hnsw.ef_search')")[0][0]
+        return found
+
+    assert beam("51", "no_such_table") == "51"
+    values, names = django_connection.get_connection_params(), ("host", "port", "user", "password", "dbname")
+    with psycopg.connect(**{name: values.get(name) for name in names}, autocommit=True) as writer:
+        try:
+            writer.execute("CREATE TABLE replaced (id integer) WITH (autovacuum_enabled = off)")
+            writer.execute("INSERT INTO replaced SELECT generate_series(1, 100); SELECT pg_stat_force_next_flush()")
+            assert beam("51") == "51"
+            writer.execute("DELETE FROM replaced WHERE id <= 20; SELECT pg_stat_force_next_flush()")
+            assert [beam("50"), beam("999")] == [str(math.ceil(50 * 1.25)), "1000"]
+            writer.execute("DELETE FROM replaced WHERE id <= 90; SELECT pg_stat_force_next_flush()")
+            assert beam("50") == "100"
+        finally:
+            writer.execute("DROP TABLE IF EXISTS replaced")

@@ -26,6 +26,7 @@ from ragd.store.tables import languages
 from ragd.types import Candidate, RetrievePlan
 from tests.builders import make_chunks, read
 from tests.model_folders import WORDS, sparse_weights, write_graph, write_json, write_sparse_folder
+from tests.refusals import raises_with
 
 LEXICAL = RetrievePlan(mode="lexical", k=50)
 QUERY = "stone of the river"
@@ -125,14 +126,12 @@ def test_an_encoder_that_is_gone_or_unknown_is_refused(store: Store, encoder: Sp
     fill(store, {"a": "stone and river"})
     assert languages(store.connection)[-1] == encoder.model
     use_folders(list)
-    with pytest.raises(EmbedderError) as caught:
+    with raises_with(EmbedderError, kind="changed_model"):
         retrieve(QUERY, LEXICAL, store)
-    assert caught.value.kind == "changed_model"
     with pytest.raises(EmbedderError):
         index(make_chunks("b", "sea"), store)
-    with pytest.raises(InvalidInput) as refused:
+    with raises_with(InvalidInput, field="language"):
         make_store("other", language=encoder.model)
-    assert refused.value.field == "language"
 
 
 SPECIAL = 4  # the first words
@@ -200,9 +199,8 @@ def test_encoders_are_found_by_name_and_checksum(tmp_path: Path) -> None:
         assert is_sparse_model(encoder.model)
         assert not is_sparse_model("english")
         write_graph(folder / "document_0_MLMTransformer" / "onnx" / "model.onnx", outputs=["logits"], seed=8)
-        with pytest.raises(EmbedderError) as caught:
+        with raises_with(EmbedderError, kind="changed_model") as caught:
             encoder_named(encoder.model)
-        assert caught.value.kind == "changed_model"
         assert encoder.model.rpartition("@")[2] in caught.value.message
         assert list_encoders()[0].model.rpartition("@")[2] in caught.value.message
         with pytest.raises(EmbedderError):
@@ -235,9 +233,8 @@ def test_what_the_folder_does_not_say_is_refused(tmp_path: Path, spoil: Callable
     folder = write_sparse_folder(tmp_path / "tiny")
     SparseEncoder(folder)
     spoil(folder)
-    with pytest.raises(EmbedderError) as caught:
+    with raises_with(EmbedderError, kind="damaged_model") as caught:
         SparseEncoder(folder)
-    assert caught.value.kind == "damaged_model"
     assert said in caught.value.message
 
 

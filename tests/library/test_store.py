@@ -10,6 +10,7 @@ from ragd.store.store import Store, bake_length, fetch_all
 from ragd.store.tables import check_database, create_collection, drop_collection
 from ragd.types import ChunkPolicy
 from tests.builders import WordEmbedder, make_chunks
+from tests.refusals import raises_with
 
 
 def test_a_store_knows_its_collection(connection: Any) -> None:
@@ -36,9 +37,8 @@ def test_the_embedder_must_be_the_collections_own(connection: Any) -> None:
     ("values", "field"), [({"embed_dims": 4001}, "embed_dims"), ({"language": "klingon"}, "language")]
 )
 def test_impossible_collections_are_refused(connection: Any, values: dict[str, Any], field: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with raises_with(InvalidInput, field=field):
         create_collection(connection, **{"name": "x", "embed_model": "m", "embed_dims": 8} | values)
-    assert caught.value.field == field
 
 
 def test_dropping_a_collection_leaves_nothing(make_store: Any, connection: Any) -> None:

@@ -17,6 +17,7 @@ from ragd.text import chunking
 from ragd.text.chunking import bind, chunk, iter_bound, iter_chunks
 from ragd.types import Chunk, ChunkPolicy, Segment
 from tests.builders import make_chunks, read
+from tests.refusals import raises_with
 
 STORED = """
 SELECT doc_id, chunk_index, content, start_char, end_char, context, tags, metadata::text, token_count, revision,
@@ -151,9 +152,8 @@ def test_no_chunks_do_nothing(make_store: Any) -> None:
 def test_bad_chunks_are_refused(make_store: Any, wrong: Chunk, error: type[Any], field: str) -> None:
     store = make_store()
     for write in (index, index_stream):
-        with pytest.raises(error) as caught:
+        with raises_with(error, field=field):
             write([*some_chunks(1, 4), wrong], store)
-        assert caught.value.field == field
         assert write is index_stream or read(store, STORED) == []
 
 

@@ -22,6 +22,7 @@ from ragd.text import windows
 from ragd.text.chunking import split_sentences
 from ragd.text.sentences import last_sentence_end, sentence_ends
 from ragd.text.windows import Words, accept_texts, average_windows, halve_text, unit_vector
+from tests.refusals import raises_with
 
 
 def test_lone_surrogates_become_replacement_characters() -> None:
@@ -30,16 +31,14 @@ def test_lone_surrogates_become_replacement_characters() -> None:
 
 @pytest.mark.parametrize("blank", ["", " ", "\n\t\u3000"])
 def test_a_blank_text_is_refused_with_its_place(blank: str) -> None:
-    with pytest.raises(EmptyContent, match="text 2 of 3") as caught:
+    with raises_with(EmptyContent, match="text 2 of 3", field="texts"):
         accept_texts(["a", blank, "b"])
-    assert caught.value.field == "texts"
 
 
 @pytest.mark.parametrize(("texts", "said"), [("abc", "sequence of str"), (["a", 3], "text 2 of 2 is int")])
 def test_what_is_no_sequence_of_str_is_refused(texts: Any, said: str) -> None:
-    with pytest.raises(InvalidInput, match=said) as caught:
+    with raises_with(InvalidInput, match=said, field="texts"):
         accept_texts(texts)
-    assert caught.value.field == "texts"
 
 
 def test_unit_vector_scales_and_keeps_zero() -> None:
@@ -141,9 +140,8 @@ REFUSED = [[3.0], [[3.0, 4.0]], 3.0, [0.0, 0.0], [9e-16, 0.0], [0.0, 1.1e15], [n
 def test_a_vector_without_a_cosine_is_refused(place: int, vector: Any) -> None:
     for usable in ([3.0, -4.0], [1.1e-15, 0.0], [0.0, 0.99e15]):
         windows.check_vector(usable, 2, "the vector")
-    with pytest.raises(DimensionMismatch if place < 3 else InvalidInput, match="the vector must") as caught:
+    with raises_with(DimensionMismatch if place < 3 else InvalidInput, match="the vector must", field="embedding"):
         windows.check_vector(vector, 2, "the vector")
-    assert caught.value.field == "embedding"
 
 
 @given(st.text(st.sampled_from("aé. \n汉語かไทยั한"), max_size=80))

@@ -17,6 +17,7 @@ from ragd.readers.pdf.glyphs import PageWords
 from ragd.readers.pdf.reader import _render
 from ragd.readers.types import ParsedDocument, Source
 from tests.parsing.builders import _Pdf, deflated_zeros, make_pdf, sample
+from tests.refusals import raises_with
 
 
 def test_each_page_is_a_slice_with_its_label() -> None:
@@ -58,9 +59,8 @@ def test_a_heading_that_looks_like_a_name_is_a_title() -> None:
 
 
 def test_a_password_is_named_as_the_reason() -> None:
-    with pytest.raises(ParseError) as caught:
+    with raises_with(ParseError, kind="encrypted", media_type="application/pdf") as caught:
         parse(make_pdf(["secret"], password="open sesame"), "a.pdf")
-    assert (caught.value.kind, caught.value.media_type) == ("encrypted", "application/pdf")
     assert "password" in caught.value.message
 
 
@@ -203,16 +203,14 @@ def test_a_glyph_that_stands_for_nul_is_counted() -> None:
 
 
 def test_only_scanned_pages_are_an_error() -> None:
-    with pytest.raises(ParseError) as caught:
+    with raises_with(ParseError, kind="scanned") as caught:
         parse(make_pdf(["", ""], image_pages=[1, 2]), "a.pdf")
-    assert caught.value.kind == "scanned"
     assert caught.value.pages == (1, 2)
 
 
 def test_blank_pages_are_empty_not_scanned() -> None:
-    with pytest.raises(ParseError) as caught:
+    with raises_with(ParseError, kind="empty"):
         parse(make_pdf(["", ""]), "a.pdf")
-    assert caught.value.kind == "empty"
 
 
 @pytest.mark.parametrize("cut", [9, 200, 700])
@@ -429,6 +427,5 @@ def test_text_on_a_layer_that_is_on_stays(content: bytes) -> None:
 
 
 def test_a_page_of_nothing_but_hidden_text_is_empty() -> None:
-    with pytest.raises(ParseError) as caught:
+    with raises_with(ParseError, kind="empty"):
         read_of_pdf_hidden(make(text(b"1 g")))
-    assert caught.value.kind == "empty"

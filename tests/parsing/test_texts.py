@@ -21,6 +21,7 @@ from ragd.text.chunking import bind, chunk
 from ragd.text.structure import Structure
 from ragd.types import ChunkPolicy
 from tests.parsing import builders
+from tests.refusals import raises_with
 
 RUSSIAN = "Однажды, в студёную зимнюю пору, я из лесу вышел; был сильный мороз."
 CHINESE = "中华人民共和国位于亚洲东部，太平洋西岸。北京是它的首都。"
@@ -108,9 +109,8 @@ def test_a_surrogate_in_the_name_does_no_harm() -> None:
     ("data", "size"), [(b"", "no bytes"), (b" \n\t ", "only blanks"), ("\ufeff \u200b".encode(), "only blanks")]
 )
 def test_nothing_is_an_error(data: bytes, size: str) -> None:
-    with pytest.raises(ParseError) as caught:
+    with raises_with(ParseError, kind="empty") as caught:
         parse(data, "a.txt")
-    assert caught.value.kind == "empty"
     assert size in caught.value.message
 
 
@@ -214,9 +214,8 @@ def test_invalid_json_is_kept_as_text_with_a_warning() -> None:
 
 
 def test_deep_json_is_refused() -> None:
-    with pytest.raises(ParseError) as caught:
+    with raises_with(ParseError, kind="bomb"):
         parse(b"[" * 100_000 + b"]" * 100_000, "a.json")
-    assert caught.value.kind == "bomb"
 
 
 def test_brackets_inside_strings_are_not_nesting() -> None:
@@ -234,9 +233,8 @@ def test_xml_data_and_running_text() -> None:
     "entity", ['<!ENTITY x "y">', '<!ENTITY x SYSTEM "file:///etc/passwd">', '<!ENTITY % p SYSTEM "x">']
 )
 def test_xml_with_entities_is_refused(entity: str) -> None:
-    with pytest.raises(ParseError) as caught:
+    with raises_with(ParseError, kind="bomb"):
         parse(f'<?xml version="1.0"?><!DOCTYPE a [{entity}]><a>text</a>'.encode(), "a.xml")
-    assert caught.value.kind == "bomb"
 
 
 def test_broken_xml_keeps_what_came_before() -> None:
@@ -304,9 +302,8 @@ def test_mail_of_a_group_with_base64_parts_keeps_what_the_list_appends_and_enclo
 
 def test_encrypted_mail_is_named() -> None:
     data = b"From: a@b.c\nTo: b@b.c\nSubject: S\nMIME-Version: 1.0\nContent-Type: application/pkcs7-mime\n\nMIIB"
-    with pytest.raises(ParseError) as caught:
+    with raises_with(ParseError, kind="encrypted"):
         parse(data, "a.eml")
-    assert caught.value.kind == "encrypted"
 
 
 def test_a_mailbox_maps_its_messages() -> None:
@@ -367,9 +364,8 @@ def test_a_compressed_file_is_read_as_what_is_inside(pack) -> None:  # type: ign
 
 
 def test_text_beyond_the_limit_is_too_large() -> None:
-    with pytest.raises(ParseError) as caught:
+    with raises_with(ParseError, kind="too_large") as caught:
         parse(b"word " * 1000, "a.txt", limits=ParseLimits(max_chars=1000))
-    assert caught.value.kind == "too_large"
     assert "RAGD_PARSE_MAX_CHARS" in caught.value.message
 
 
@@ -430,16 +426,14 @@ def test_long_runs_that_people_look_for_stay(text: str) -> None:
 
 
 def test_only_packed_data_is_a_refusal_that_says_so() -> None:
-    with pytest.raises(ParseError, match="base64") as caught:
+    with raises_with(ParseError, match="base64", kind="empty"):
         read(WRAPPED, "a.txt")
-    assert caught.value.kind == "empty"
 
 
 @pytest.mark.fault("SYN-06")
 @pytest.mark.parametrize("name", ["report.pdf", "a.md", "a.csv", ""])
 def test_pointers_are_refused_by_name(name: str) -> None:
     pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "4d" * 32 + "\nsize 12345\n"
-    with pytest.raises(ParseError, match="Git LFS") as caught:
+    with raises_with(ParseError, match="Git LFS", kind="unsupported"):
         read(pointer, name)
-    assert caught.value.kind == "unsupported"
     assert read(f"# How a pointer looks\n\n{pointer}", "a.md").text

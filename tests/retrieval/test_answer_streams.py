@@ -23,6 +23,7 @@ from retrieval_app.answers.streams import (
     slots,
     wants_events,
 )
+from tests.refusals import raises_with
 
 
 @pytest.fixture
@@ -110,9 +111,8 @@ def test_answers_without_reader_are_bounded_too(settings: Settings) -> None:
     for _ in range(8):
         slots.take()
         slots.give_back(readers=1)
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, type="too_many_streams", status=503):
         open_stream(lambda listener: {})
-    assert (caught.value.type, caught.value.status) == ("too_many_streams", 503)
     slots.give_back(running=8)
 
 

@@ -25,6 +25,7 @@ from retrieval_app.search.confidence import Measured, Rule, Weights, special_wor
 from retrieval_app.search.fallbacks import Corrector, cut_strips
 from retrieval_app.search.query_pipeline import QueryRequest
 from retrieval_app.transfer_parts import CALIBRATIONS
+from tests.refusals import raises_with
 from tests.retrieval.corpus import bearer, make_collection, post
 
 pytestmark = pytest.mark.django_db
@@ -136,9 +137,8 @@ def test_nothing_is_stated_without_a_calibration(house: Collection) -> None:
     run = ask(house, "How many litres does the main pump move?", corrective=None)
     assert (run.retrieval_confidence, run.retrieval_action, run.correction) == (None, "", None)
     assert run.evidence is not None and run.fallback_triggered is False
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, status=422, field="corrective") as caught:
         ask(house, "How many litres does the main pump move?")
-    assert (caught.value.status, caught.value.field) == (422, "corrective")
     assert "manage.py ragd index calibrate house" in caught.value.message
 
 

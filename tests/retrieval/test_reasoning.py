@@ -22,6 +22,7 @@ from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import QueryRequest
 from tests.fakes.faults import cut_short
 from tests.fakes.openai_server import OpenAIServer, openai_server
+from tests.refusals import raises_with
 from tests.telemetry.conftest import Recorder, provider, recorder
 
 __all__ = ["openai_server", "provider", "recorder"]
@@ -155,9 +156,8 @@ def test_reasoning_without_an_answer_is_an_error(
     kettles: Collection, openai_server: OpenAIServer, listener: Told | None
 ) -> None:
     openai_server.chat_reply = lambda messages: "<think>unfinished and cut"
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, type="llm_bad_answer"):
         ask(kettles, listener=listener)
-    assert caught.value.type == "llm_bad_answer"
     run = QueryRun.objects.get()
     assert (run.status, run.answer or "", run.citations) == ("error", "", [])
 
@@ -167,9 +167,8 @@ def test_reasoning_without_an_answer_is_an_error(
 def test_a_broken_stream_keeps_what_came(kettles: Collection, openai_server: OpenAIServer, recorder: Recorder) -> None:
     openai_server.chat_reply = lambda messages: ANSWER
     openai_server.script(cut_short(4), model="gpt-4o-mini")
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, type="llm_broken_stream"):
         ask(kettles, listener=Told())
-    assert caught.value.type == "llm_broken_stream"
     run = QueryRun.objects.get()
     assert (run.status, run.answer) == ("error", "The kettle boils")
     (span,) = chat_spans(recorder)

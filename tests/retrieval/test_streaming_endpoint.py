@@ -12,6 +12,7 @@ from collections_app.errors import ServiceError
 from retrieval_app.llm.chat_model import Completion, Endpoint, ToolCall, complete
 from tests.fakes.faults import Fault, connection_reset, cut_short, dripping, failing, not_json, rate_limited, slow
 from tests.fakes.openai_server import OpenAIServer
+from tests.refusals import raises_with
 
 SAID = "A filter lasts six months [2]."
 MESSAGES = [{"role": "user", "content": "How long does a filter last?"}]
@@ -150,7 +151,6 @@ def test_a_stream_without_an_answer_is_one_clear_error(
 def test_the_time_limit_bounds_the_whole_stream(server: OpenAIServer, fault: Fault) -> None:
     server.script(fault)
     began = time.monotonic()
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, type="llm_timeout", status=504):
         stream(server, timeout_s=0.5)
-    assert (caught.value.type, caught.value.status) == ("llm_timeout", 504)
     assert time.monotonic() - began < 2.5

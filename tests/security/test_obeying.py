@@ -22,6 +22,7 @@ from retrieval_app.plans.services import build_plan
 from retrieval_app.search.inspection import Refused
 from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests.fakes.openai_server import OpenAIServer
+from tests.refusals import raises_with
 from tests.retrieval.corpus import bearer
 from tests.security.test_inspection import set_chat
 
@@ -100,9 +101,8 @@ def test_what_a_model_gives_away_is_hidden_or_refused(model: OpenAIServer, actio
     )
     collection = make(action)
     if action == "refuse":
-        with pytest.raises(Refused) as refusal:
+        with raises_with(Refused, type="answer_refused"):
             run_ask(collection)
-        assert refusal.value.type == "answer_refused"
         stored = QueryRun.objects.get()
         assert (stored.status, stored.answer) == ("refused", None)
         return

@@ -23,6 +23,7 @@ from ragd.errors import InvalidInput
 from tests.fakes.imap_server import ImapServer, imap_server
 from tests.fakes.s3_server import S3Server, running_s3_server, s3_server
 from tests.fakes.web_server import Page, WebServer
+from tests.refusals import raises_with
 from tests.sources.servers import dav_application, git_application, serving
 from tests.sources.syncing import changes, sync, totals
 
@@ -141,9 +142,8 @@ def test_a_folder_of_a_webdav_server(connect: Connect, tmp_path: Path) -> None:
         assert changes(sync(source)) == {"updated": ["a.txt"]}
         (share / "team" / "sub ä" / "b.md").unlink()
         assert changes(sync(source)) == {"deleted": ["sub ä/b.md"]}
-        with pytest.raises(InvalidInput) as caught:
+        with raises_with(InvalidInput, field="url"):
             connect("webdav", url="ftp://example.org/")
-        assert caught.value.field == "url"
         source.name = "wrong"
         Source.objects.update(secret="")
         run = sync(source)
@@ -188,9 +188,8 @@ def test_the_messages_of_a_mail_folder(connect: Connect, imap_server: ImapServer
     settings.RAGD_FETCH_ALLOWED_NETWORKS = []
     assert sync(source).error_type == "address_refused"
     for values, field in (({"host": "a b"}, "host"), ({"host": "mail.example", "username": ""}, "username")):
-        with pytest.raises(InvalidInput) as caught:
+        with raises_with(InvalidInput, field=field):
             connect("imap", **{"username": "ada", "secret": "x", **values})
-        assert caught.value.field == field
 
 
 def test_a_prefix_of_a_bucket(connect: Connect, s3_server: S3Server, settings: Any) -> None:
@@ -315,9 +314,8 @@ def test_addresses_of_this_machine_are_refused(connect: Connect, web_server: Web
         ({"url": "https://a.example/", "find": "guess"}, "find"),
         ({}, "url"),
     ):
-        with pytest.raises(InvalidInput) as caught:
+        with raises_with(InvalidInput, field=field):
             connect("website", **values)
-        assert caught.value.field == field
 
 
 DOCS = (Path(__file__).resolve().parents[2] / "docs" / "sources.md").read_text()

@@ -54,6 +54,7 @@ from collections_app.sources.sync import request_run, start_syncs
 from collections_app.tasks import run_operation
 from ragd.errors import InvalidInput
 from tests.api.conftest import Api
+from tests.refusals import raises_with
 from tests.sources.syncing import changes, sync, totals
 
 pytestmark = pytest.mark.django_db
@@ -243,9 +244,8 @@ def test_an_interrupted_sync_goes_on_and_tells_of_all(shelf: Source, monkeypatch
 
 def test_two_syncs_never_run_at_once_and_one_can_be_cancelled(shelf: Source) -> None:
     run = request_run(shelf)
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, status=409):
         request_run(shelf, dry_run=True)
-    assert caught.value.status == 409
     cancel_operation(run, actor=None)
     with pytest.raises(ServiceError):
         cancel_operation(run, actor=None)
@@ -295,13 +295,11 @@ def test_settings_and_secrets_are_checked(shelf: Source, notes: Collection) -> N
         ({"name": " ", "settings": {"label": "x"}}, "name"),
         ({"schedule": -1, "settings": {"label": "x"}}, "schedule"),
     ):
-        with pytest.raises(InvalidInput) as caught:
+        with raises_with(InvalidInput, field=field):
             change(**values)
-        assert caught.value.field == field
     assert Source.objects.get(pk=shelf.pk).settings == {"label": "x"}
-    with pytest.raises(ServiceError) as refused:
+    with raises_with(ServiceError, status=409, field="name"):
         change(None, name="n")
-    assert (refused.value.status, refused.value.field) == (409, "name")
     assert "s3cret" not in str(list(AuditEvent.objects.values("before", "after", "message")))
 
 
@@ -322,9 +320,8 @@ def test_a_folder_is_read_within_its_bounds(connect: Connect, share: Path, notes
     (share.parent / "outside.txt").write_text("secret")
     (share / "link.txt").symlink_to(share.parent / "outside.txt")
     (share / "away").symlink_to(share.parent)
-    with pytest.raises(InvalidInput) as caught:
+    with raises_with(InvalidInput, field="path"):
         connect("folder", path="/etc")
-    assert caught.value.field == "path"
     folder = connect("folder", path=str(share))
     assert changes(sync(folder)) == {"added": ["a.txt", "sub/b.md"], "failed": ["all.zip"]}
     assert Document.objects.get(doc_id="sub/b.md").source == "folder://share/sub/b.md"

@@ -27,6 +27,7 @@ from retrieval_app.plans.services import build_plan
 from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests.fakes.faults import failing, without
 from tests.fakes.openai_server import OpenAIServer
+from tests.refusals import raises_with
 from tests.retrieval.corpus import bearer, post
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.test_question_traces import make_span
@@ -108,9 +109,8 @@ def test_entered_prices_go_before_the_table(django_capture_on_commit_callbacks: 
     ],
 )
 def test_wrong_prices_are_refused_by_name(values: dict[str, Any], field: str) -> None:
-    with pytest.raises(ServiceError) as caught:
+    with raises_with(ServiceError, status=422, field=field):
         save_price(**{"model": "m", "input_per_million": 1.0, "actor": None, **values})
-    assert (caught.value.status, caught.value.field) == (422, field)
     assert not ModelPrice.objects.exists()
 
 

@@ -27,6 +27,7 @@ from evaluation_app.telemetry.store.stored_collector import (
 from ragd.errors import InvalidInput
 from ragd_site.observability import tracing as site_telemetry
 from tests.fakes.web_server import Page, WebServer, web_server  # noqa: F401  (a fixture)
+from tests.refusals import raises_with
 from tests.telemetry.conftest import Recorder
 from tests.telemetry.examples import make_query_spans
 from tests.web.pages import wrong_fields
@@ -59,9 +60,8 @@ def test_headers_are_encrypted_and_go_only_to_where_they_were_given_for() -> Non
     assert KEY not in str(list(AuditEvent.objects.values()))
     kept = save("http://127.0.0.1:4318/v1/traces", protocol="http/json")
     assert (kept.secret, kept.protocol, ServerSetting.objects.count()) == (row.secret, "http/json", 1)
-    with pytest.raises(InvalidInput) as refused:
+    with raises_with(InvalidInput, field="headers"):
         save("http://127.0.0.1:4319")
-    assert refused.value.field == "headers"
     assert save("http://127.0.0.1:4319", headers={}).secret == ""
     remove_collector(actor=None)
     assert stored_collector() is None
@@ -103,9 +103,8 @@ def test_headers_are_lines() -> None:
 @pytest.mark.django_db
 def test_the_environment_goes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
-    with pytest.raises(ServiceError) as refused:
+    with raises_with(ServiceError, type="set_by_environment", status=409):
         save("http://127.0.0.1:4318")
-    assert (refused.value.type, refused.value.status) == ("set_by_environment", 409)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -20,6 +20,7 @@ from collections_app.http.form_fields import EMPTY_ROWS, KINDS, MetadataField, R
 from collections_app.models import Document, RoleGrant
 from ragd.conditions import parse_condition
 from ragd.errors import InvalidInput
+from tests.refusals import raises_with
 from tests.web.pages import attribute, client_of, has, texts, tree, wrong_fields
 
 EDIT = "/collections/nature/documents/whales.md/?view=edit"
@@ -173,9 +174,8 @@ def test_rows_that_are_not_complete_say_nothing_and_wrong_values_are_told() -> N
         == "title = 'a' and tags = 'b'"
     )
     for wrong in (FilterRow("page", "eq", "three"), FilterRow("page", "near", "3"), FilterRow("colour", "eq", "red")):
-        with pytest.raises(InvalidInput) as caught:
+        with raises_with(InvalidInput, field="filter"):
             filter_of_rows("and", [wrong])
-        assert caught.value.field == "filter"
 
 
 @pytest.mark.parametrize(("field", "without"), [("title", "gt"), ("page", "prefix"), ("created_at", "prefix")])
