@@ -1,4 +1,4 @@
-"""The embedded PostgreSQL under bad treatment. Every test makes a cluster of its own."""
+"""The embedded PostgreSQL under bad treatment. Every test has a cluster of its own."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
@@ -35,14 +36,37 @@ print(embedded.ensure_running(pathlib.Path(sys.argv[1]), fsync=False).url)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the launcher is tested on Linux")
 
 
-@pytest.fixture
-def var() -> Iterator[Path]:
-    """An empty RAGD_VAR that the server's user can enter; its cluster is stopped afterwards."""
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that the server's user can enter; its cluster is stopped afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="ragd-embedded-"))
     folder.chmod(0o755)
     yield folder
     embedded.stop(folder)
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def empty_var() -> Iterator[Path]:
+    """An empty RAGD_VAR."""
+    with scratch() as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def stopped_var() -> Iterator[Path]:
+    """A RAGD_VAR with a cluster that was made and stopped."""
+    with scratch() as folder:
+        embedded.ensure_running(folder, fsync=False)
+        embedded.stop(folder)
+        yield folder
+
+
+@pytest.fixture
+def var(empty_var: Path, stopped_var: Path) -> Path:
+    """A RAGD_VAR with a cluster that does not run. Copying one takes less time than initdb."""
+    subprocess.run(["cp", "-a", f"{stopped_var}/.", empty_var], check=True)
+    return empty_var
 
 
 def query(cluster: embedded.Cluster, statement: str) -> object:
@@ -77,8 +101,8 @@ def start_elsewhere(var: Path, **variables: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_first_start_makes_a_cluster_that_needs_a_password_and_ignores_the_host(var: Path) -> None:
-    cluster = embedded.ensure_running(var, fsync=False)
+def test_first_start_makes_a_cluster_that_needs_a_password_and_ignores_the_host(empty_var: Path) -> None:
+    cluster = embedded.ensure_running(empty_var, fsync=False)
     assert query(cluster, "SELECT current_setting('server_version_num')::int / 10000") == 18
     assert query(cluster, "SHOW listen_addresses") == "127.0.0.1"
     assert query(cluster, "SHOW unix_socket_directories") == ""
@@ -90,8 +114,8 @@ def test_first_start_makes_a_cluster_that_needs_a_password_and_ignores_the_host(
     execute(cluster, "CREATE EXTENSION vector")
     with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
         psycopg.connect(cluster.url.replace(cluster.password, "guess"))
-    assert stat.S_IMODE((var / "postgres.json").stat().st_mode) == 0o600
-    assert stat.S_IMODE((var / "postgres").stat().st_mode) == 0o700
+    assert stat.S_IMODE((empty_var / "postgres.json").stat().st_mode) == 0o600
+    assert stat.S_IMODE((empty_var / "postgres").stat().st_mode) == 0o700
 
 
 def test_second_caller_finds_the_running_server(var: Path) -> None:
@@ -171,27 +195,27 @@ def test_port_taken_by_a_stranger_is_left_to_them(var: Path) -> None:
 
 
 @pytest.mark.parametrize("locale", ["C", "de_DE.UTF-8", "tr_TR.ISO-8859-9", "nonsense"])
-def test_locale_of_the_starter_changes_nothing(var: Path, locale: str) -> None:
-    result = start_elsewhere(var, LC_ALL=locale, LANG=locale, PGTZ="Asia/Tokyo", PGDATA="/nowhere", PGPORT="1")
+def test_locale_of_the_starter_changes_nothing(empty_var: Path, locale: str) -> None:
+    result = start_elsewhere(empty_var, LC_ALL=locale, LANG=locale, PGTZ="Asia/Tokyo", PGDATA="/nowhere", PGPORT="1")
     assert result.returncode == 0, result.stderr
-    cluster = embedded.read_cluster(var)
+    cluster = embedded.read_cluster(empty_var)
     assert cluster is not None
     assert query(cluster, "SELECT lower('ÄÖÜ ΩI')") == "äöü ωi"
     assert query(cluster, "SELECT to_tsvector('english', 'Überläufe ΩMEGA')::text") == "'überläuf':1 'ωmega':2"
     assert query(cluster, "SHOW timezone") == "UTC"
 
 
-def test_many_simultaneous_starters_get_one_server(var: Path) -> None:
+def test_many_simultaneous_starters_get_one_server(empty_var: Path) -> None:
     with ThreadPoolExecutor(4) as pool:
-        results = list(pool.map(lambda _: start_elsewhere(var), range(4)))
+        results = list(pool.map(lambda _: start_elsewhere(empty_var), range(4)))
     assert [result.returncode for result in results] == [0] * 4, results
     assert len({result.stdout for result in results}) == 1
 
 
-def test_interrupted_initdb_is_begun_anew(var: Path) -> None:
-    (var / "postgres" / "draft" / "base").mkdir(parents=True)
-    (var / "postgres" / "draft" / "PG_VERSION").write_text("18\n")
-    assert query(embedded.ensure_running(var, fsync=False), "SELECT 1") == 1
+def test_interrupted_initdb_is_begun_anew(empty_var: Path) -> None:
+    (empty_var / "postgres" / "draft" / "base").mkdir(parents=True)
+    (empty_var / "postgres" / "draft" / "PG_VERSION").write_text("18\n")
+    assert query(embedded.ensure_running(empty_var, fsync=False), "SELECT 1") == 1
 
 
 def test_lost_password_file_is_told_and_nothing_is_overwritten(var: Path) -> None:
@@ -249,8 +273,8 @@ def test_root_starts_it_under_an_account_that_no_other_service_has(var: Path) ->
 
 
 @needs_root
-def test_folder_that_nobody_may_enter_keeps_its_mode(var: Path) -> None:
-    closed = var / "closed"
+def test_folder_that_nobody_may_enter_keeps_its_mode(empty_var: Path) -> None:
+    closed = empty_var / "closed"
     closed.mkdir(mode=0o700)
     home = None
     try:
@@ -269,7 +293,7 @@ def test_folder_that_nobody_may_enter_keeps_its_mode(var: Path) -> None:
             shutil.rmtree(home)
 
 
-def test_the_first_connection_starts_it(var: Path) -> None:
+def test_the_first_connection_starts_it(empty_var: Path) -> None:
     """Also where its port was taken meanwhile: Django and the queue follow."""
     statement = (
         "from django.conf import settings; from django.db import connection; connection.ensure_connection();"
@@ -277,34 +301,34 @@ def test_the_first_connection_starts_it(var: Path) -> None:
     )
     for _ in range(2):
         with socket.socket() as stranger:
-            if cluster := embedded.read_cluster(var):
-                embedded.stop(var)
+            if cluster := embedded.read_cluster(empty_var):
+                embedded.stop(empty_var)
                 stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 stranger.bind((embedded.HOST, cluster.port))
                 stranger.listen()
             shell = subprocess.run(
                 [sys.executable, "manage.py", "shell", "-v0", "-c", statement],
                 cwd=REPOSITORY,
-                env={**os.environ, "RAGD_VAR": str(var), "DATABASE_URL": ""},
+                env={**os.environ, "RAGD_VAR": str(empty_var), "DATABASE_URL": ""},
                 capture_output=True,
                 text=True,
                 check=True,
             )
-        cluster = embedded.read_cluster(var)
+        cluster = embedded.read_cluster(empty_var)
         assert cluster is not None and shell.stdout.split() == [cluster.url] * 2
 
 
 @needs_root
-def test_binaries_that_nobody_may_run_are_copied(var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_binaries_that_nobody_may_run_are_copied(empty_var: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = programs.find_wheel_binaries()
-    closed = var / "site-packages"
+    closed = empty_var / "site-packages"
     closed.mkdir(mode=0o700)
     programs.copy_wheel(original, closed / "wheel")
     moved = (closed / "wheel").joinpath(*original.parts[-3:])
     monkeypatch.setattr(programs, "find_wheel_binaries", lambda: moved)
-    cluster = embedded.ensure_running(var, fsync=False)
+    cluster = embedded.ensure_running(empty_var, fsync=False)
     pid = embedded.postmaster_pid(cluster.data)
-    assert Path(f"/proc/{pid}/exe").readlink() == (var / "postgres" / "wheel").joinpath(
+    assert Path(f"/proc/{pid}/exe").readlink() == (empty_var / "postgres" / "wheel").joinpath(
         *original.parts[-3:], "postgres"
     )
     assert stat.S_IMODE(closed.stat().st_mode) == 0o700
@@ -322,10 +346,10 @@ def start_as(user: int, var: Path, results: SimpleQueue[str]) -> None:
 
 
 @needs_root
-def test_ordinary_user_starts_it_and_others_are_told(var: Path) -> None:
+def test_ordinary_user_starts_it_and_others_are_told(empty_var: Path) -> None:
     """Root plays them by a fork, since Python itself may lie where they cannot run it."""
     owner, other = pwd.getpwnam("daemon").pw_uid, pwd.getpwnam("bin").pw_uid
-    own = var / "own"
+    own = empty_var / "own"
     own.mkdir()
     os.chown(own, owner, -1)
     fork = multiprocessing.get_context("fork")
