@@ -110,12 +110,27 @@ def pytest_configure(config: pytest.Config) -> None:
     from tests.embedding_memory import remember_vectors
 
     remember_vectors()
+    keep_contexts_of_pages()
     endpoints.stored._read_at = server_settings.stored._read_at = 0.0  # no rows: a test without a database reads none
     fallbacks.AWAY_S = 0.0  # an embedder that fails in one test is there in the next
     endpoints.REFRESH_S = server_settings.REFRESH_S = math.inf  # a test that changes the rows says so
     if not hasattr(config, "workerinput"):
         make_template(settings.DATABASE_URL)
     settings.DATABASES["default"]["TEST"]["TEMPLATE"] = template_name()
+
+
+def keep_contexts_of_pages() -> None:
+    """A response of the test client has the contexts of the templates that a view renders, without a copy for each
+    template that those include or extend."""
+    from django.test import client
+
+    store = client.store_rendered_templates
+
+    def store_outermost(kept: dict[str, Any], *, template: Any, context: Any, **named: Any) -> None:
+        if context.template is template:
+            store(kept, template=template, context=context, **named)
+
+    client.store_rendered_templates = store_outermost
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

@@ -12,6 +12,7 @@ import pytest
 from django.apps import apps
 from django.contrib.admin import site
 from django.contrib.auth.models import Group, User
+from django.db.models import Max, QuerySet
 from django.test import Client
 
 from collections_app.access.api_keys import NewKey, create_key, revoke_key
@@ -53,8 +54,9 @@ def forget_models() -> Iterator[None]:
 
 
 @pytest.fixture
-def house() -> Collection:
-    return make_collection()
+def events(db: None) -> QuerySet[AuditEvent]:
+    """Those of the test: `house` leaves some in the module."""
+    return AuditEvent.objects.filter(id__gt=AuditEvent.objects.aggregate(last=Max("id", default=0))["last"])
 
 
 @pytest.fixture
@@ -188,7 +190,7 @@ def test_deleting_a_price_and_index_versions(house: Collection, root: User) -> N
     assert event.before is not None and event.before["input_per_million"] == 1 and event.after is None
 
 
-def test_log_ins_and_log_outs(root: User) -> None:
+def test_log_ins_and_log_outs(events: QuerySet[AuditEvent], root: User) -> None:
     client = Client(REMOTE_ADDR=ADDRESS)
     client.post("/accounts/login/", {"username": "root", "password": "wrong"})
     client.post("/accounts/login/", {"username": "hunter2-typed-in-the-wrong-field", "password": "x"})
@@ -200,7 +202,7 @@ def test_log_ins_and_log_outs(root: User) -> None:
         {"old_password": "correct-horse-9", "new_password1": "staple-battery-42", "new_password2": "staple-battery-42"},
     )
     client.post("/admin/logout/")
-    rows = AuditEvent.objects.order_by("id").values_list("action", "actor_kind", "actor_name", "outcome", "channel")
+    rows = events.order_by("id").values_list("action", "actor_kind", "actor_name", "outcome", "channel")
     assert list(rows) == [
         ("session.login", "anonymous", "root", "refused", "web"),
         ("session.login", "anonymous", "an unknown user name", "refused", "web"),
@@ -210,10 +212,10 @@ def test_log_ins_and_log_outs(root: User) -> None:
         ("user.password", "user", "root", "succeeded", "web"),
         ("session.logout", "user", "root", "succeeded", "admin"),
     ]
-    logged_in = AuditEvent.objects.filter(action="session.login", outcome="succeeded")
+    logged_in = events.filter(action="session.login", outcome="succeeded")
     assert all(event.message.endswith("by password") for event in logged_in)
-    assert set(AuditEvent.objects.values_list("address", flat=True)) == {ADDRESS}
-    for event in AuditEvent.objects.all():
+    assert set(events.values_list("address", flat=True)) == {ADDRESS}
+    for event in events.all():
         assert class_of(event).uid == (3002 if event.action.startswith("session") else 3001)
 
 
@@ -236,7 +238,7 @@ def test_refusals_name_who_was_refused(house: Collection) -> None:
     assert (event.actor_kind, event.actor_name, event.channel) == ("user", "eve", "web")
 
 
-def test_the_admin_tells_of_users_groups_and_permissions(root: User) -> None:
+def test_the_admin_tells_of_users_groups_and_permissions(events: QuerySet[AuditEvent], root: User) -> None:
     client = client_of(root)
     client.post("/admin/auth/group/add/", {"name": "curators"})
     group = Group.objects.get()
@@ -257,10 +259,10 @@ def test_the_admin_tells_of_users_groups_and_permissions(root: User) -> None:
     client.post(f"/admin/auth/user/{eve.pk}/delete/", {"post": "yes"})
     gone = newest("user.delete")
     assert gone.before is not None and gone.before["username"] == "eve" and gone.before["password"] == "***"
-    assert set(AuditEvent.objects.values_list("channel", flat=True)) == {"admin"}
+    assert set(events.values_list("channel", flat=True)) == {"admin"}
     history = client.get(f"/admin/auth/group/{group.pk}/history/")
     assert history["Location"] == f"/audit/?kind=group&subject={group.pk}"
-    for event in AuditEvent.objects.all():
+    for event in events.all():
         assert_valid(ocsf_event(event))
 
 
@@ -269,8 +271,7 @@ def test_every_admin_writes_to_the_audit_log() -> None:
     assert {type(admin).__name__ for admin in admins if not isinstance(admin, AuditedAdmin)} == set()
 
 
-@pytest.fixture
-def evaluated(house: Collection) -> EvaluationRun:
+def evaluate(house: Collection) -> EvaluationRun:
     golden_set = create_set("pumps", house.name)
     add_question(golden_set, {"question": "How fast is the pump?", "expected_doc_ids": ["pump.md"]})
     settings = RunSettings(answers=False, judge="none")
@@ -280,7 +281,9 @@ def evaluated(house: Collection) -> EvaluationRun:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_leaves_in_files_is_told_with_its_rows(house: Collection, evaluated: EvaluationRun) -> None:
+def test_what_leaves_in_files_is_told_with_its_rows() -> None:
+    house = make_collection()
+    evaluated = evaluate(house)
     run = ask(QueryRequest(house, "How fast is the pump?", RetrievePlan(k=1), "api"))
     headers = bearer()
     addresses = {

@@ -62,8 +62,14 @@ def make_span(name: str, at_ms: int, took_ms: float, **values: object) -> Span:
 
 
 @pytest.fixture
-def spans(db: None) -> Iterator[None]:
+def spans(module_spans: None, db: None) -> Iterator[None]:
     forget_seen()
+    yield
+    forget_seen()
+
+
+@pytest.fixture(scope="module")
+def module_spans(module_db: None) -> None:
     house, shed = {"ragd.collection": "house"}, {"ragd.collection": "shed"}
     make_span("GET /v1", 0, 900, scope="opentelemetry.django", kind="SERVER", attributes={"url.path": "/v1"})
     make_span(
@@ -94,8 +100,6 @@ def spans(db: None) -> Iterator[None]:
         "rag.lexical", 5, 3, run_id=JUDGED_RUN, attributes=shed | {"openinference.span.kind": "CHAIN", "ragd.pool": 50}
     )
     add_scores()
-    yield
-    forget_seen()
 
 
 def add_scores() -> None:
@@ -459,7 +463,8 @@ def test_a_search_goes_no_further_back_than_it_must(spans: None) -> None:
     assert reads[0] == 1 < reads[1]
 
 
-def test_nothing_is_stored(db: None) -> None:
+def test_nothing_is_stored() -> None:
+    Span.objects.all().delete()
     assert search_spans(SpanFilter()) == SpanPage([], None)
     assert facet_counts(SpanFilter()).counted == 0
     assert slowest_spans(SpanFilter()) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,10 +24,19 @@ TEXTS = {
 POLICY = {"target_tokens": 16, "overlap_tokens": 4}  # so that the short texts have more than one chunk
 
 
+@pytest.fixture(scope="module")
+def module_visitor(module_db: None) -> Client:
+    from django.contrib.auth.models import User
+
+    return client_of(User.objects.create_superuser("ada", password="lovelace"))
+
+
 @pytest.fixture
-def visitor(db: None, django_user_model: Any) -> Client:
-    """Somebody who is logged in, a superuser."""
-    return client_of(django_user_model.objects.create_superuser("ada", password="lovelace"))
+def visitor(module_visitor: Client, db: None) -> Client:
+    """Somebody who is logged in, a superuser. What a test changes of them is rolled back."""
+    client = Client()
+    client.cookies = deepcopy(module_visitor.cookies)
+    return client
 
 
 @pytest.fixture

@@ -107,17 +107,17 @@ def test_a_run_names_its_conversation(
 @pytest.fixture
 def shared() -> User:
     """May read nature and not vault; the conversation "both" has a run in each, "secret" one in vault."""
-    ada = User.objects.create_user("ada")
+    carl = User.objects.create_user("carl")
     for name in ("nature", "vault"):
         collection = create_collection(name=name)
         ingest_text(collection, "a.md", "# A\n\nThe obsidianite lies below.")
         values = {"collection": collection, "collection_name": name, "query": f"Obsidianite of {name}?"}
         make_run("both", **values)
         if name == "nature":
-            RoleGrant.objects.create(user=ada, collection_id=collection.pk, role=Role.EVALUATOR)
+            RoleGrant.objects.create(user=carl, collection_id=collection.pk, role=Role.EVALUATOR)
         else:
             make_run("secret", **values)
-    return ada
+    return carl
 
 
 def test_a_reader_sees_the_runs_that_they_may_see_and_no_others(shared: User) -> None:

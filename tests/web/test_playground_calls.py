@@ -20,6 +20,7 @@ from mcp.client import Client as McpClient
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared._httpx_utils import create_mcp_http_client
 
+from tests.web.pages import client_of
 from tests.web.test_playground import PLAY, column, text
 
 PLANS = (
@@ -43,6 +44,11 @@ def nature(transactional_db: None, fill: Callable[..., Any]) -> Iterator[Any]:
     save_plan(collection, "tight's", RetrievePlan(mode="lexical", k=2))
     yield collection
     delete_collection(collection)
+
+
+@pytest.fixture
+def visitor(transactional_db: None, ada: Any) -> Client:
+    return client_of(ada)
 
 
 @pytest.fixture
