@@ -85,8 +85,10 @@ class _Reading:
 
     @property
     def score(self) -> int:
-        """How much of the question speaks of this table: rows, columns, values."""
-        named = (item.kind in ("noun", "column", "value", "phrase") or bool(item.columns) for item in self.items)
+        """How much of the question speaks of this table: rows, columns, values. A word that stands in every question,
+        such as "in" or "does", speaks of none."""
+        said = [item for item in self.items if item.is_quoted or item.text.casefold() not in FILLERS]
+        named = (item.kind in ("noun", "column", "value", "phrase") or bool(item.columns) for item in said)
         return self.nearly + sum(named)
 
 

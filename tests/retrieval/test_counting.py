@@ -72,6 +72,15 @@ def test_what_no_table_speaks_of_is_asked_of_the_texts(office: Collection) -> No
         assert counted(question, office) is None, question
 
 
+@pytest.mark.parametrize("question", ["How many people live here in winter?", "How many kVA does the generator have?"])
+def test_a_column_named_as_a_word_of_every_question_speaks_of_no_table(question: str) -> None:
+    collection = make_collection("words", empty=True)
+    ingest_text(collection, "words.md", "| In | Does |\n| --- | --- |\n| ape | bee |\n| cow | dog |", title="Words")
+    assert counted(question, collection) is None
+    found = counted("How many rows have in ape?", collection)
+    assert found is not None and len(found.rows) == 1
+
+
 def test_documents_are_counted(office: Collection) -> None:
     everything = set(Document.objects.filter(collection=office).values_list("doc_id", flat=True))
     expected = {
