@@ -25,7 +25,7 @@ from collections_app.access.permissions import EVERYBODY, Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
-from collections_app.models import Collection, Document
+from collections_app.models import Collection, Document, IngestBatch
 from ragd.errors import InvalidInput
 from ragd.identity import clean_starters
 from retrieval_app.answers.chat_answerer import has_chat_model
@@ -140,10 +140,16 @@ def askable(collections: Sequence[Collection]) -> list[Collection]:
 
 
 def usual_collections(user: User, collections: Sequence[Collection]) -> list[Collection]:
-    """Those of these that this person asked last, else the first in which they may ask; [] without one."""
+    """Those of these that this person asked last, or the one to which they added documents since; else the first in
+    which they may ask; [] without one."""
     names = [each.name for each in collections]
     newest = QueryRun.objects.filter(user=user, collection_name__in=names).newest_first().first()
     used = newest.collection_names if newest else ()
+    shared = [each.pk for each in askable(collections) if not each.is_personal]
+    added = IngestBatch.objects.filter(collection__in=shared, created_by=user.get_username()).exclude(submitted=0)
+    last = added.select_related("collection").order_by("-created_at", "-id").first()
+    if last and (newest is None or newest.created_at < last.created_at):
+        used = (last.collection.name,)
     return [each for each in collections if each.name in used] or askable(collections)[:1]
 
 

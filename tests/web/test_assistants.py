@@ -416,3 +416,21 @@ def test_a_question_waits_for_the_first_file(visitor: Client, monkeypatch: pytes
     monkeypatch.setattr("retrieval_app.chat.files.PATIENCE_S", 20.0)
     monkeypatch.setattr("retrieval_app.chat.files.time.sleep", finish)
     assert has(visitor.post("/chat/", question, follow=True), ".answer .cite")
+
+
+def test_a_new_question_goes_to_what_was_asked_last_or_filled_since(
+    visitor: Client, fill: Callable[..., Collection]
+) -> None:
+    fill("birds")
+    create_collection(name="ships")
+
+    def chosen() -> list[str]:
+        checked = tree(visitor.get("/chat/")).css("input[name=collection][checked]")
+        return [str(each.attributes["value"]) for each in checked]
+
+    assert chosen() == ["birds"], "the first by name"
+    upload = {"uploads": file("ship.txt", b"The ship is 30 metres long.")}
+    assert visitor.post("/collections/ships/upload/", upload).status_code in (200, 302)
+    assert chosen() == ["ships"], "what was added is what will be asked"
+    visitor.post("/chat/", {"collection": "birds", "query": QUESTION, "do": "ask"})
+    assert chosen() == ["birds"]
