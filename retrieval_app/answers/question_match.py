@@ -78,7 +78,11 @@ def _first(names: Sequence[str], language: str, asked: str) -> str:
 _FUNCTION = {language: frozenset(map(fold, words.split())) for language, words in MODEL["function"].items()}
 _ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
 _EXACT = {  # of these kinds nothing else is an answer
-    "phone": regex.compile(r"\+?\(?\d[\d ()/.\u2011-]{4,}\d"),
+    # a long number, or a short one, such as an extension, behind the word for it
+    "phone": regex.compile(
+        r"\+?\(?\d[\d ()/.\u2011-]{4,}\d|\b(?:tel(?:e(?:phone|fono?|fone))?|phone|mobile|cell|fax|hotline|ext(?:ension)?"
+        r"|durchwahl|\w*nummer|call|dial|телефон\w*)\b[^\d;\n]{0,20}\d{3,5}\b"
+    ),
     "mail": regex.compile(r"\w@\w[\w-]*\.\w"),
     "price": regex.compile(MODEL["money"]["words"]),
     "weight": regex.compile(MODEL["mass"]["words"]),

@@ -239,6 +239,15 @@ The boiler is descaled once a year. Use citric acid. Never use vinegar, which at
 1. Close the valve.
 2. Rinse twice.
 """
+STATION = """## Contacts
+
+| role | person | phone |
+|---|---|---|
+| Lead | Maren Holt | 4711 |
+| Doctor | Jonas Beck | 4712 |
+
+The station has 1200 books. A cook comes in summer.
+"""
 CLINIC = """## Opening hours
 
 | day | open | close |
@@ -303,6 +312,9 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("When does the clinic close on Friday?", CLINIC, "", ["Friday | 8:00 | 14:00"]),
         ("What is the phone number for emergencies?", CLINIC, "", ["In an emergency call 020 7946 0321."]),
         ("What is the phone number of Anita Rao?", CLINIC, WEAK_EVIDENCE, []),
+        ("What is the phone number of the doctor?", STATION, "", ["Doctor | Jonas Beck | 4712"]),
+        ("What is the phone number of Maren Holt?", STATION, "", ["Lead | Maren Holt | 4711"]),
+        ("What is the phone number of the cook?", STATION, WEAK_EVIDENCE, []),
         ("What is the e-mail address for claims?", CLINIC, "", ["Send claims to claims@riverside.example."]),
         ("What is the e-mail address of Anita Rao?", CLINIC, WEAK_EVIDENCE, []),
         ("What is the price of a filling?", CLINIC, "", ["filling, per tooth | £120"]),
