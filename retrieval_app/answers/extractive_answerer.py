@@ -71,6 +71,7 @@ LISTED = re.compile(
 )
 NAME = re.compile(r"(?:\*\*[^*\n]+\*\*|`[^`\n]+`)(?:\s*\([^()\n]*\))?")  # of an item that says more
 MARKS = "|-*+\u2022.)0123456789 \t\n"  # before a row or an item
+OPENING = re.compile(r"[\W_]*")
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
 KEY_LINE = re.compile(r"^[ \t]*[^\W\d_][^\n:|.!?]{0,40}:[ \t]+(?=\S)", re.MULTILINE)  # "Weight: 38 kg"
@@ -162,7 +163,7 @@ class ExtractiveAnswerer:
     ) -> tuple[list[Sentence], Weighing]:
         """(the sentences, by source, then place; what is measured of each)."""
         asked = regex.compile(rf"{regex.escape(fold(query).rstrip(ASKED))}[{ASKED}]*[?\uff1f\u061f]")
-        readable = [item for item in read_sentences(sources) if not asked.search(fold(item.text))]  # an echo, no answer
+        readable = [item for item in read_sentences(sources) if not _echoes(asked, fold(item.text))]
         sentences = [item for item in readable if _is_kept(item, sources[item.source], spans)] if spans else readable
         likely = str(sources[0].attributes.get("language", "")) if sources else ""
         weighing = Weighing(read_question(query, likely, topic), sources, sentences)
@@ -195,6 +196,13 @@ class ExtractiveAnswerer:
             self.without_embedder(error)
             return weighing
         return weighing.with_meaning({place: each[1:-1] for place, each in zip(first, best, strict=True)})
+
+
+def _echoes(asked: regex.Pattern[str], text: str) -> bool:
+    """Whether a text repeats the question and gives no answer: it does where it begins with it, as a list of questions
+    and answers does, and says something more."""
+    found = asked.search(text)
+    return bool(found) and not (OPENING.fullmatch(text, 0, found.start()) and WORD.search(text, found.end()))
 
 
 @cache

@@ -80,8 +80,8 @@ _ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
 _EXACT = {  # of these kinds nothing else is an answer
     # a long number, or a short one, such as an extension, behind the word for it
     "phone": regex.compile(
-        r"\+?\(?\d[\d ()/.\u2011-]{4,}\d|\b(?:tel(?:e(?:phone|fono?|fone))?|phone|mobile|cell|fax|hotline|ext(?:ension)?"
-        r"|durchwahl|\w*nummer|call|dial|телефон\w*)\b[^\d;\n]{0,20}\d{3,5}\b"
+        r"\+?\(?\d[\d ()/.\u2011-]{4,}\d|\b(?:tel(?:e(?:phone|fono?|fone))?|phone|mobile|cell|fax|hotline"
+        r"|ext(?:ension)?|durchwahl|\w*nummer|call|dial|телефон\w*)\b[^\d;\n]{0,20}\d{3,5}\b"
     ),
     "mail": regex.compile(r"\w@\w[\w-]*\.\w"),
     "price": regex.compile(MODEL["money"]["words"]),
@@ -334,6 +334,7 @@ class Weighing:
         known_words = self._held @ known / (float(known.sum()) or 1.0)
         headings = {place.heading: matcher.match(content_words(place.heading, language)) for place in places}
         whose = self._whose()
+        titles = [matcher.match(content_words(source.context, language)) for source in sources] if whose else []
         rows = []
         for index, place in enumerate(places):
             share = 1.0 if place.opens else HEADING_SHARE
@@ -341,7 +342,9 @@ class Weighing:
             alone = around if whose and _names(place.said, language) else None  # it says itself whose
             if index and places[index - 1].source == place.source and not place.is_row:
                 around = np.maximum(around, self._held[index - 1])
-            of_another = bool(whose) and not (around if alone is None else alone)[whose].any()
+            of_another = (
+                bool(whose) and not (np.maximum(around, titles[place.source]) if alone is None else alone)[whose].any()
+            )
             rows.append(
                 (
                     words[index], known_words[index], float(around @ self._rarity / total - words[index]),

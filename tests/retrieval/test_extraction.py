@@ -239,6 +239,14 @@ The boiler is descaled once a year. Use citric acid. Never use vinegar, which at
 1. Close the valve.
 2. Rinse twice.
 """
+SHOP = """# Shop
+
+**How long does delivery take?** Two to four working days.
+
+**Can I return goods?** Yes, within 30 days.
+
+People often ask: how can I pay a bill? We do not know why.
+"""
 STATION = """## Contacts
 
 | role | person | phone |
@@ -304,6 +312,9 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("Yes or no: has the pump a red case?", DOCK, "", ["The pump has a red case."]),
         ("Do you send to Norway?", FAQ, "No. We only", ["No. We only send within the Union."]),
         ("Who pays?", FAQ, "The house pays.", ["The house pays."]),
+        ("How long does delivery take?", SHOP, "", ["**How long does delivery take?** Two to four working days."]),
+        ("Can I return goods?", SHOP, "", ["**Can I return goods?** Yes, within 30 days."]),
+        ("How can I pay a bill?", SHOP, WEAK_EVIDENCE, []),
         ("How heavy is the boiler?", BOILER, "", ["Weight | 38 kg"]),
         ("Wie schwer ist der Kessel?", KESSEL, "", ["Das Gewicht beträgt 38 kg."]),
         ("What should I do at E12?", BOILER, "", ["E12 | Call the service"]),
@@ -338,6 +349,14 @@ def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headli
     checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language=language)]).checked
     assert [each.quote for each in checked.citations][: len(quotes)] == quotes
     assert checked.answer.startswith(headline)
+
+
+@pytest.mark.parametrize(("title", "is_found"), [("RX-200 router manual", True), ("Bridge manual", False)])
+def test_a_title_says_whose_weight_it_is(title: str, is_found: bool) -> None:
+    text = "## Technical data\nPower: 12 V, 1.5 A. Weight: 310 g.\n\n## Reset\nTo reset the router, hold the button."
+    given = replace(source("manual", text, language="en"), context=title)
+    checked = ExtractiveAnswerer(local()).answer("What is the weight of the router?", [given]).checked
+    assert [each.quote for each in checked.citations][:1] == ["Power: 12 V, 1.5 A. Weight: 310 g."] * is_found
 
 
 def test_what_follows_a_list_is_none_of_its_items() -> None:
