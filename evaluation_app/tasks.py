@@ -11,12 +11,5 @@ from evaluation_app.runs.lifecycle import RUN_EVALUATION, process_run
 from evaluation_app.scoring.sampling import SCORE_SAMPLES, score_samples
 from evaluation_app.telemetry.alerts import rules  # noqa: F401  (a handler of operations)
 
-
-@shared_task(name=RUN_EVALUATION, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-def run_evaluation(run_id: str) -> None:
-    process_run(run_id)
-
-
-@shared_task(name=SCORE_SAMPLES, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-def score_live_traffic() -> None:
-    score_samples()
+run_evaluation = shared_task(name=RUN_EVALUATION, ignore_result=True, acks_late=True)(process_run)
+score_live_traffic = shared_task(name=SCORE_SAMPLES, ignore_result=True, acks_late=True)(score_samples)

@@ -119,7 +119,7 @@ class Chunk:
     enabled False: it is kept and never retrieved, also while its document is enabled. A chunk that a person changed or
     added says so in attributes["overlay"], "edit" or "add": its place is that of the text which it replaces or follows.
     attributes: what is known of its place and origin, apart from the caller's metadata (the names: docs/chunking.md).
-    tokens: the packed token vectors of its embed_text (`ragd.models.token_vectors`), which go with its embedding.
+    tokens: the packed token vectors of its embed_text (`ragd.models.late_interaction`), which go with its embedding.
     """
 
     doc_id: str

@@ -26,15 +26,32 @@ from ninja.openapi.docs import DocsBase
 from ninja.responses import NinjaJSONEncoder
 
 from collections_app import errors
+from collections_app.access import grant_api, key_api
+from collections_app.audit import api as audit
+from collections_app.chunks import api as chunks
+from collections_app.collections import api as collections
+from collections_app.collections import transfer_api
+from collections_app.documents import api as documents
+from collections_app.documents.revisions import api as revisions
 from collections_app.http.validation import Api, refuse_unknown_parameters
-from collections_app.routes import router as collections_router
-from evaluation_app.api import router as evaluation_router
-from evaluation_app.telemetry.evidence.pages import router as evidence_router
+from collections_app.index import api as index_versions
+from collections_app.jobs import api as jobs
+from collections_app.jobs import operation_api
+from collections_app.sources import api as sources
+from collections_app.sources import fetch_api
+from evaluation_app.curation import api as curation
+from evaluation_app.experiments import api as experiments
+from evaluation_app.failures import views as failures
+from evaluation_app.golden import api as golden
+from evaluation_app.runs import api as evaluation_runs
+from evaluation_app.scoring import api as scoring
+from evaluation_app.telemetry.evidence import pages as evidence
+from evaluation_app.telemetry.search import api as spans
 from ragd.store.tables import is_supported_pgvector
 from ragd_site.embedded import write_private
 from ragd_site.environment import REPOSITORY
 from retrieval_app.chat import api as chat
-from retrieval_app.search.api import router as retrieval_router
+from retrieval_app.search import api as retrieval
 
 logger = logging.getLogger(__name__)
 
@@ -96,11 +113,13 @@ def health(request: HttpRequest) -> Status[dict[str, Any]]:
     return Status(200, {"status": "ok"})
 
 
-api.add_router("", collections_router)
-api.add_router("", retrieval_router)
-api.add_router("", chat.router)
-api.add_router("", evidence_router)
-api.add_router("", evaluation_router)
+# transfers first: its address for imports looks like that of a collection
+for part in (
+    transfer_api, audit, chunks, collections, sources, documents, index_versions, grant_api, jobs, key_api,
+    operation_api, revisions, fetch_api, retrieval, chat, evidence, spans, golden, evaluation_runs, experiments,
+    curation, scoring, failures,
+):  # fmt: skip
+    api.add_router("", part.router)
 
 
 def digest_code() -> str:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ragd_site.environment import read_environment
-from ragd_site.runtime import machine
+from ragd_site.runtime import processes
 from ragd_site.runtime.programs import EmbeddedError, find_binaries, may_enter, run_program, server_account
 
 if TYPE_CHECKING:
@@ -307,7 +307,9 @@ def check_files(data: Path) -> None:
 
 def write_tuning(data: Path, fsync: bool) -> None:
     """Settings from the machine's size; `ALTER SYSTEM` still wins over them."""
-    settings = machine.tune_postgres(machine.read_memory_mb(), machine.count_cores(), machine.read_shared_memory_mb())
+    settings = processes.tune_postgres(
+        processes.read_memory_mb(), processes.count_cores(), processes.read_shared_memory_mb()
+    )
     if not fsync:  # tests make and drop tables all the time, and each drop looks through all shared buffers
         settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "128MB"}
     path = data / "ragd.conf"

@@ -182,7 +182,7 @@ INSTALLED_APPS = [
 MIDDLEWARE = [
     "collections_app.http.middleware.RequestMiddleware",
     "ragd_site.access.middleware.LoadMiddleware",
-    "ragd_site.sign_on.proxies.OriginMiddleware",
+    "ragd_site.sign_on.adapters.OriginMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
@@ -191,7 +191,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
-    "ragd_site.sign_on.proxies.ProxyUserMiddleware",
+    "ragd_site.sign_on.adapters.ProxyUserMiddleware",
     "ragd_site.access.middleware.AccessMiddleware",
     "ragd_site.access.middleware.PageLoginMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -203,7 +203,7 @@ MIDDLEWARE = [
 # what a request of the API passes behind the first of them, in the same order
 API_MIDDLEWARE = [
     "ragd_site.access.middleware.LoadMiddleware",
-    "ragd_site.sign_on.proxies.OriginMiddleware",
+    "ragd_site.sign_on.adapters.OriginMiddleware",
     "django.middleware.security.SecurityMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -240,7 +240,7 @@ STORAGES = {
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "django.contrib.auth.backends.ModelBackend",
-    "ragd_site.sign_on.proxies.ProxyUserBackend",
+    "ragd_site.sign_on.adapters.ProxyUserBackend",
 ]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},

@@ -18,8 +18,7 @@ from gunicorn.workers.gthread import TConn, ThreadWorker
 from ragd_site.environment import read_environment
 from ragd_site.observability import tracing
 from ragd_site.runtime.accounts import start_warnings
-from ragd_site.runtime.machine import SHARED_MEMORY
-from ragd_site.runtime.processes import leave
+from ragd_site.runtime.processes import SHARED_MEMORY, leave
 
 HEAD_S = 10.0  # a request has come as far as `missing_bytes` wants it by then, or its connection is closed
 STALL_S = 60.0  # for the next bytes of a large body, and for a client to take some of an answer

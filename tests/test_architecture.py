@@ -27,8 +27,8 @@ ORDER = (
 CHANNEL = re.compile(r"(^|_)(api|views?|pages?|urls|routes|admin|palette|presenters|mcp_tools)$")
 CHANNEL_FOLDERS = {"admin", "commands", "mcp", "run_pages", "templatetags"}
 ASKING_A_CHANNEL = {
-    "ragd_site.body_limits",  # the limits of the routes, read from the operations
-    "ragd_site.backup.options",  # options of the shell
+    "ragd_site.access.middleware",  # the limits of the routes, read from the operations
+    "ragd_site.backup.operations",  # options of the shell
     "collections_app.chunks.api",  # the shape of an operation
 }
 MODULES_MAX = 18  # in one folder

@@ -23,7 +23,7 @@ from ragd_site.environment import (
     secret_names,
     write_variables,
 )
-from ragd_site.runtime.machine import tune_postgres
+from ragd_site.runtime.processes import tune_postgres
 from ragd_site.settings import describe_database
 
 REPOSITORY = Path(__file__).resolve().parent.parent

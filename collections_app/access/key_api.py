@@ -24,9 +24,8 @@ from collections_app.access.permissions import Permission
 from collections_app.access.services import limit_of
 from collections_app.domain.senders import foreign_sender, is_loopback
 from collections_app.errors import ServiceError, UnknownError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Label, Limit, Name
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.http.schemas import PageOf, Request
+from collections_app.http.schemas import NEXT_CURSOR, Cursor, Label, Limit, Name, PageOf, Request
 from collections_app.http.validation import Moment
 from collections_app.models import ApiKey
 

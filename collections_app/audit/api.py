@@ -11,9 +11,8 @@ from collections_app.access.auth import BearerAuth, Router, check_unlimited, req
 from collections_app.access.permissions import Permission
 from collections_app.audit.log import MEDIA_TYPE, ORDER, AuditFilter, describe_event, send_audit_log
 from collections_app.audit.services import Anchor, verify_chain
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts, also_as
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.http.schemas import PageOf
+from collections_app.http.schemas import NEXT_CURSOR, Cursor, Limit, Moment, PageOf, accepts, also_as
 
 router = Router(auth=BearerAuth(Permission.ADMINISTER, Permission.ADMINISTER), tags=["audit"])
 

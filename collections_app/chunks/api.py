@@ -24,7 +24,7 @@ from collections_app.documents.api import router as documents_router
 from collections_app.documents.services import get_document
 from collections_app.errors import ServiceError
 from collections_app.http import schemas
-from collections_app.http.fields import CHARS, OVERLAP, TOKENS, DocId, Omitted, Text, accepts, either
+from collections_app.http.schemas import CHARS, OVERLAP, TOKENS, DocId, Omitted, Text, accepts, either
 from collections_app.http.validation import StrictInt
 from collections_app.jobs.operation_api import OperationOut
 from collections_app.models import Chunk

@@ -12,8 +12,8 @@ from collections_app.access.permissions import Permission
 from collections_app.collections import services as service
 from collections_app.collections.deletion import delete_collection as request_deletion
 from collections_app.http import schemas
-from collections_app.http.fields import Cursor, Limit
 from collections_app.http.paging import paginate
+from collections_app.http.schemas import Cursor, Limit
 from collections_app.models import Collection
 
 router = Router(auth=BearerAuth(), tags=["collections"])

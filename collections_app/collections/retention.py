@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from collections_app.audit import services
 from collections_app.collections.retention_periods import PERIODS, KeptFor, find_period, kept_for
-from collections_app.documents.page_pictures import drop_unused_pages
+from collections_app.documents.files import drop_unused_pages
 from collections_app.documents.revisions.services import forget_deleted
 from collections_app.endpoints.server_settings import change_settings
 from collections_app.models import Collection, StateChange, StoredPage

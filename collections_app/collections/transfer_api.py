@@ -17,7 +17,7 @@ from collections_app.collections.export import Export, open_export
 from collections_app.collections.export_reader import read_manifest
 from collections_app.collections.import_stage import import_collection
 from collections_app.http.downloads import download_response
-from collections_app.http.fields import DIMENSIONS, EmbedModel, Omitted
+from collections_app.http.schemas import DIMENSIONS, EmbedModel, Omitted
 from collections_app.models import Collection
 
 HASHED_AT_ONCE = 1_000_000

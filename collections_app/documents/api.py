@@ -12,12 +12,28 @@ from collections_app.access.auth import BearerAuth, Router, find_collection, req
 from collections_app.access.document_access import OPEN, change_readers, read_access, resolve
 from collections_app.documents import edits, schemas
 from collections_app.documents import services as service
-from collections_app.documents.bulk_changes import BulkChange, DocumentResult, change_documents
+from collections_app.documents.bulk_changes import (
+    BulkChange,
+    DocumentResult,
+    change_documents,
+    choose_matching,
+    choose_named,
+    count_facets,
+)
 from collections_app.documents.revisions import services as revisions
-from collections_app.documents.selection import choose_matching, choose_named, count_facets
-from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
-from collections_app.http.schemas import ChunkItem, DocumentDeleted, DocumentRequest, Ingested, PageOf, read_content
+from collections_app.http.schemas import (
+    NEXT_CURSOR,
+    ChunkItem,
+    Cursor,
+    DocId,
+    DocumentDeleted,
+    DocumentRequest,
+    Ingested,
+    Limit,
+    PageOf,
+    read_content,
+)
 from collections_app.models import Chunk, Collection
 from ragd.errors import InvalidInput
 

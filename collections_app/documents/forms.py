@@ -11,8 +11,13 @@ from django.utils.translation import gettext_lazy
 
 from collections_app.access.document_access import Readers
 from collections_app.collections.forms import AccessFields, LanguageFields
-from collections_app.documents.bulk_changes import BulkChange
-from collections_app.documents.selection import DocumentFilter, choose_matching, choose_named, read_filter
+from collections_app.documents.bulk_changes import (
+    BulkChange,
+    DocumentFilter,
+    choose_matching,
+    choose_named,
+    read_filter,
+)
 from collections_app.http.form_fields import LanguageField, MetadataField, TagsField
 from collections_app.models import Collection, Document
 from ragd.identity import TITLE_MAX_CHARS

@@ -27,8 +27,17 @@ from collections_app.chunks.overlays import DUPLICATE, EDIT, MARK, Limits, flags
 from collections_app.chunks.policies import policy_for, window_of
 from collections_app.chunks.preview import ChunkSpan, Piece, cut_pieces, join_chunks
 from collections_app.collections.views import find_document
-from collections_app.documents.files import find_original, open_content, originals
-from collections_app.documents.page_pictures import LONG_SIDES, PageView, draw, has_pages, picture_tag, view_page
+from collections_app.documents.files import (
+    LONG_SIDES,
+    PageView,
+    draw,
+    find_original,
+    has_pages,
+    open_content,
+    originals,
+    picture_tag,
+    view_page,
+)
 from collections_app.documents.revisions.differences import Part, mark_words
 from collections_app.documents.revisions.services import revision_text
 from collections_app.documents.revisions.views import cited_elsewhere, cited_span

@@ -10,13 +10,12 @@ from ninja import Field, Schema
 from pydantic import StrictBool
 
 from collections_app.access.document_access import Readers, readers_of
-from collections_app.documents.bulk_changes import Action, DocumentResult
+from collections_app.documents.bulk_changes import Access as AccessFilter
+from collections_app.documents.bulk_changes import Action, DocumentFilter, DocumentResult, Facet, State
 from collections_app.documents.filters import read_filter
 from collections_app.documents.revisions.differences import Change, FieldChange, Part
-from collections_app.documents.selection import Access as AccessFilter
-from collections_app.documents.selection import DocumentFilter, Facet, State
 from collections_app.http import schemas
-from collections_app.http.fields import Access, DocId, Filter, FilterText, LanguageCode, Metadata, Tags, either
+from collections_app.http.schemas import Access, DocId, Filter, FilterText, LanguageCode, Metadata, Tags, either
 from collections_app.http.validation import StrictInt
 from collections_app.models import Document, DocumentRevision
 from ragd.conditions import Condition, parse_condition

@@ -27,10 +27,18 @@ from collections_app.collections.forms import TextForm
 from collections_app.collections.retention_periods import kept_for
 from collections_app.collections.views import find_collection, find_document
 from collections_app.documents import filters, forms
-from collections_app.documents.bulk_changes import BulkChange, BulkOutcome, DocumentResult, change_documents
+from collections_app.documents.bulk_changes import (
+    BulkChange,
+    BulkOutcome,
+    DocumentFilter,
+    DocumentResult,
+    Facet,
+    change_documents,
+    count_facets,
+    read_filter,
+)
 from collections_app.documents.edits import TEXT_TYPES, edit_document, edit_text
 from collections_app.documents.revisions.services import count_revisions
-from collections_app.documents.selection import DocumentFilter, Facet, count_facets, read_filter
 from collections_app.documents.services import empty_trash, ingest_text, restore_documents
 from collections_app.documents.stored_documents import attached_to, folders_of
 from collections_app.domain.formats import counted, file_type, language_name

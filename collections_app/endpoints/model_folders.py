@@ -12,7 +12,7 @@ from django.conf import settings
 
 from ragd.errors import EmbedderError, InvalidInput
 from ragd.models.folder_embedder import FolderEmbedder
-from ragd.models.folder_model import DIGITS, IDENTITY, changed_folder
+from ragd.models.graph_folder import DIGITS, IDENTITY, changed_folder
 from ragd.models.prompts import PROMPT_PRESETS, Prompts, check_prompts, preset_named
 from ragd.types import Vector
 

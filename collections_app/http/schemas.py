@@ -8,18 +8,113 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, TypeVar
 from uuid import UUID
 
 from ninja import Field, Schema
+from ninja.params import functions as param
 from pydantic import AliasGenerator, BeforeValidator, ConfigDict, FiniteFloat, GetCoreSchemaHandler, StrictBool
+from pydantic.json_schema import SkipJsonSchema
 from pydantic_core import CoreSchema, core_schema
 
 from collections_app.chunks.finding_scan import SCORE_MAX, effective_security
-from collections_app.chunks.policies import policy_for
+from collections_app.chunks.policies import MAX_CHARS_LIMIT, TOKENS_LIMIT, policy_for
 from collections_app.collections.retention import effective_retention
-from collections_app.collections.retention_periods import REVISIONS_MAX
+from collections_app.collections.retention_periods import DAYS_MAX, REVISIONS_MAX
 from collections_app.collections.services import Histogram
-from collections_app.http import fields
+from collections_app.http.paging import LIMIT_MAX
 from collections_app.http.validation import StrictInt
 from collections_app.models import Chunk, Collection
+from ragd.identity import DOC_ID_MAX_CHARS, LABEL_MAX_CHARS, NAME_MAX_CHARS, TAG_MAX_CHARS, TAGS_MAX
 from ragd.types import ChunkPolicy, Placement, Segment
+
+UNSEEN = r"\u0000-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff"
+SPACE = r"\u0009-\u000d\u0020\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+EDGE = rf"[^{UNSEEN}{SPACE}]"
+VISIBLE = rf"[^{UNSEEN}{SPACE}\u00ad\u200b-\u200d\u2060-\u2064]"
+IN_NAME = rf"{UNSEEN}/\\?#%"
+DOC_ID_PATTERN = rf"^(?!\.\.?(?:/|$))(?!.*/\.\.?(?:/|$))[^{UNSEEN}{SPACE}]([^{UNSEEN}]*[^{UNSEEN}{SPACE}])?$"
+MOMENT = (
+    r"^$|^[1-9][0-9]{0,3}[mhd]$|^20[0-9]{2}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
+    r"T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$"
+)
+
+
+def accepts(**schema: Any) -> Any:
+    """State keywords of JSON Schema for a type, without checking them."""
+    return Field(json_schema_extra=schema)
+
+
+def between(minimum: float, maximum: float) -> Any:
+    """State the bounds of a number, both included."""
+    return accepts(minimum=minimum, maximum=maximum)
+
+
+def either(first: str, second: str) -> ConfigDict:
+    """Describe a request that has one of the two fields, and not both."""
+    null, stated = {"type": "null"}, {"not": {"type": "null"}}
+    choices: list[Any] = [
+        {"required": [one], "properties": {one: stated, other: null}}
+        for one, other in ((first, second), (second, first))
+    ]
+    return ConfigDict(json_schema_extra={"oneOf": choices})
+
+
+def text_as(*media_types: str) -> dict[str, Any]:
+    """The content of a request or answer that is text of one of these types."""
+    return {"content": {each: {"schema": {"type": "string"}} for each in media_types}}
+
+
+def also_as(*media_types: str) -> dict[str, Any]:
+    """`openapi_extra` of an operation that answers 200 as one of these texts too."""
+    return {"responses": {200: text_as(*media_types)}}
+
+
+Limit = Annotated[int, between(1, LIMIT_MAX)]
+Cursor = Annotated[str, accepts(format="cursor")]
+NEXT_CURSOR = param.Query(None, description="next_cursor of the page before")
+Omitted = SkipJsonSchema[None]  # a form leaves a field out and never sends null
+
+Name = Annotated[
+    str,
+    accepts(
+        minLength=1, maxLength=NAME_MAX_CHARS, pattern=rf"^[^.{SPACE}{IN_NAME}]([^{IN_NAME}]*[^{SPACE}{IN_NAME}])?$"
+    ),
+]
+DocId = Annotated[str, accepts(minLength=1, maxLength=DOC_ID_MAX_CHARS, pattern=DOC_ID_PATTERN)]
+ChunkKey = Annotated[
+    str,
+    accepts(
+        maxLength=DOC_ID_MAX_CHARS + len("#999999"),
+        pattern=DOC_ID_PATTERN.replace("|$", "|#").removesuffix("$") + "#[0-9]{1,6}$",
+    ),
+]
+Label = Annotated[str, accepts(minLength=1, maxLength=LABEL_MAX_CHARS, pattern=EDGE)]
+Text = Annotated[str, accepts(minLength=1, pattern=VISIBLE)]
+TextOrEmpty = Annotated[str, accepts(pattern=rf"^$|{VISIBLE}")]
+Printable = Annotated[str, accepts(pattern=f"^[^{UNSEEN}]*$")]
+Sha256 = Annotated[str, accepts(pattern="^[0-9a-f]{64}$")]
+Moment = Annotated[str, accepts(pattern=MOMENT)]
+Instant = Annotated[datetime, accepts(pattern=MOMENT)]
+Tag = Annotated[str, accepts(maxLength=TAG_MAX_CHARS)]
+Tags = Annotated[list[Tag], accepts(maxItems=TAGS_MAX)]
+Metadata = Annotated[dict[str, Any], accepts(format="json")]
+Filter = Annotated[dict[str, Any], accepts(format="filter")]
+FilterText = Annotated[str, accepts(format="filter")]
+LanguageCode = Annotated[str, accepts(pattern="^([a-z]{2})?$")]
+SearchLanguage = Annotated[str, accepts(format="language")]
+NAMES = {"type": "array", "items": {"type": "string"}}
+Access = Annotated[
+    dict[str, Any],
+    accepts(
+        properties={"users": NAMES, "groups": NAMES, "restricted": {"type": "boolean"}}, additionalProperties=False
+    ),
+]
+TOKENS, OVERLAP, CHARS = between(1, TOKENS_LIMIT), accepts(minimum=0), between(1, MAX_CHARS_LIMIT)
+DIMENSIONS = between(1, 2000)
+TargetTokens = Annotated[StrictInt, TOKENS]
+OverlapTokens = Annotated[StrictInt, OVERLAP]
+MaxChars = Annotated[StrictInt, CHARS]
+Days = Annotated[StrictInt, between(0, DAYS_MAX)]
+EmbedModel = Annotated[str, accepts(minLength=1, maxLength=200, pattern=rf"^[^{UNSEEN}{SPACE}]+$")]
+EmbedDims = Annotated[StrictInt, DIMENSIONS]
+
 
 Item = TypeVar("Item")
 
@@ -88,29 +183,27 @@ class ChunkPolicyRequest(Request):
     """How documents are split. What is left out is the server's default, fitted to the embedding model."""
 
     kind: Literal["words", "structure"] | None = None
-    target_tokens: fields.TargetTokens | None = Field(None, description="words per chunk")
-    overlap_tokens: fields.OverlapTokens | None = Field(
-        None, description="words that a chunk repeats of the one before"
-    )
-    max_chars: fields.MaxChars | None = None
+    target_tokens: TargetTokens | None = Field(None, description="words per chunk")
+    overlap_tokens: OverlapTokens | None = Field(None, description="words that a chunk repeats of the one before")
+    max_chars: MaxChars | None = None
 
 
 class CollectionRequest(Request):
-    name: fields.Name
+    name: Name
     placement: Placement | None = Field(
         None,
         description="where the chunks are: local, in this database; on a Citus cluster node, on one node (the default "
         "there), or spread, over all nodes",
     )
     hybrid_enabled: StrictBool = Field(True, description="enable keyword (BM25) search")
-    embed_model: fields.EmbedModel | None = Field(
+    embed_model: EmbedModel | None = Field(
         None, description="the server's default when left out; changed later by a new index version"
     )
-    embed_dims: fields.EmbedDims | None = Field(
+    embed_dims: EmbedDims | None = Field(
         None, description="needed for a model the server does not know; changed later by a new index version"
     )
     chunk_policy: ChunkPolicyRequest | None = None
-    language: fields.SearchLanguage | None = Field(
+    language: SearchLanguage | None = Field(
         None,
         description="auto, which is the default: keyword search by each document's language; or a PostgreSQL text "
         "search configuration for all of them, such as english or simple",
@@ -124,11 +217,11 @@ class CollectionRequest(Request):
 class RetentionRequest(Request):
     """What takes the place of the retention that was stated before; what is left out is the server's."""
 
-    revisions: Annotated[StrictInt, fields.between(0, REVISIONS_MAX)] | None = Field(
+    revisions: Annotated[StrictInt, between(0, REVISIONS_MAX)] | None = Field(
         None, description="earlier revisions kept of each document"
     )
-    runs_days: fields.Days | None = Field(None, description="days that stored queries are kept; 0 keeps them for ever")
-    deleted_days: fields.Days | None = Field(
+    runs_days: Days | None = Field(None, description="days that stored queries are kept; 0 keeps them for ever")
+    deleted_days: Days | None = Field(
         None, description="days that the content of deleted documents is kept, so that as_of finds it; 0 keeps none"
     )
 
@@ -141,7 +234,7 @@ class SecurityRequest(Request):
         description="flag: findings are recorded; redact: secrets and personal data are hidden and chunks with prompt"
         " injection are withheld; refuse: such questions and answers are also blocked with 422",
     )
-    min_score: Annotated[float, fields.between(0, SCORE_MAX)] | None = Field(
+    min_score: Annotated[float, between(0, SCORE_MAX)] | None = Field(
         None, description="0 to 100: findings with a lower score are only recorded"
     )
     allow_overrides: StrictBool | None = Field(
@@ -161,7 +254,7 @@ class CollectionChanges(Request):
     retention: RetentionRequest | None = None
     security: SecurityRequest | None = None
     hybrid_enabled: StrictBool | None = None
-    language: fields.SearchLanguage | None = None
+    language: SearchLanguage | None = None
     access_from: str | None = Field(
         None, description="the metadata key that names the groups and users that may read a document; '' for none"
     )
@@ -261,25 +354,25 @@ def read_content(content: str | Sequence[SegmentRequest] | None) -> str | list[S
 
 
 class DocumentRequest(Request):
-    content: fields.Text | list[SegmentRequest]
+    content: Text | list[SegmentRequest]
     title: str | None = ""
-    tags: fields.Tags = []
-    metadata: fields.Metadata = {}
+    tags: Tags = []
+    metadata: Metadata = {}
     ingest_mode: Literal["replace", "upsert"] = Field(
         "replace",
         description="either leaves exactly the new chunks; upsert keeps the vectors of texts that did not change",
     )
-    language: fields.LanguageCode | None = Field(
+    language: LanguageCode | None = Field(
         None, description="ISO 639-1 code of the text, such as de; '' to have it found; null: as it was said before"
     )
-    access: fields.Access | None = Field(
+    access: Access | None = Field(
         None,
         description='who may read it: {"users": [...], "groups": [...]} by name, beside the administrators;'
         ' {"restricted": false} for everybody who may read the collection; null: as it is',
     )
-    chunk_target_tokens: fields.TargetTokens | None = None
-    chunk_overlap_tokens: fields.OverlapTokens | None = None
-    chunk_max_chars: fields.MaxChars | None = None
+    chunk_target_tokens: TargetTokens | None = None
+    chunk_overlap_tokens: OverlapTokens | None = None
+    chunk_max_chars: MaxChars | None = None
 
 
 class Ingested(Schema):

@@ -11,8 +11,17 @@ from ninja import Field, Schema, Status
 from pydantic import ConfigDict, StrictBool
 
 from collections_app.access.auth import BearerAuth, Router, answer, find_collection, request_key
-from collections_app.http.fields import EmbedDims, EmbedModel, SearchLanguage
-from collections_app.http.schemas import ChunkPolicyRequest, JobStarted, ListOf, Request, Stored, read_from
+from collections_app.http.schemas import (
+    ChunkPolicyRequest,
+    EmbedDims,
+    EmbedModel,
+    JobStarted,
+    ListOf,
+    Request,
+    SearchLanguage,
+    Stored,
+    read_from,
+)
 from collections_app.index import estimate
 from collections_app.index import services as service
 from collections_app.index.measurements import submit_measurement

@@ -26,7 +26,7 @@ from collections_app.endpoints.providers import TextRefusedError
 from collections_app.jobs.models import ACTIVE_STATES
 from collections_app.models import IngestJob, WorkPart
 from ragd.errors import DimensionMismatch
-from ragd.models.token_vectors import TokenEmbedder, embed_texts
+from ragd.models.late_interaction import TokenEmbedder, embed_texts
 from ragd.store.store import execute, fetch_all
 from ragd.types import Chunk, Embedder, Vector
 

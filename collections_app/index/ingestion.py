@@ -19,7 +19,7 @@ import ragd
 from collections_app.access.context import elevated
 from collections_app.access.document_access import Codes, require_readable, settle_list
 from collections_app.access.permissions import Permission
-from collections_app.documents.page_pictures import drop_unused_pages, store_pages
+from collections_app.documents.files import drop_unused_pages, store_pages
 from collections_app.documents.revisions.services import keep_revision
 from collections_app.documents.stored_documents import (
     LONG_CHARS,

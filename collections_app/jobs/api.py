@@ -14,9 +14,8 @@ from pydantic import ConfigDict
 
 from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.errors import UnknownError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.http.schemas import PageOf, Request, read_from
+from collections_app.http.schemas import NEXT_CURSOR, Cursor, DocId, Limit, PageOf, Request, read_from
 from collections_app.jobs.batches import BatchProgress, batch_progress
 from collections_app.jobs.models import IngestJobQuerySet
 from collections_app.jobs.queue import QueueState, jobs_ahead, queue_state

@@ -13,9 +13,8 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import UnknownError, WrongValueError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts
 from collections_app.http.paging import paginate
-from collections_app.http.schemas import PageOf, Request
+from collections_app.http.schemas import NEXT_CURSOR, Cursor, Limit, PageOf, Request, accepts
 from collections_app.jobs.operations import cancel_operation
 from collections_app.models import Operation
 from ragd.identity import can_be_stored

@@ -14,8 +14,7 @@ from collections_app.access.auth import BearerAuth, Router, answer, find_collect
 from collections_app.access.document_access import read_access, resolve
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError, UnknownError
-from collections_app.http.fields import EDGE, SPACE, UNSEEN, Access, Tags, accepts, between
-from collections_app.http.schemas import ListOf, Request
+from collections_app.http.schemas import EDGE, SPACE, UNSEEN, Access, ListOf, Request, Tags, accepts, between
 from collections_app.http.validation import SomeUuid, StrictInt
 from collections_app.jobs.operation_api import OperationOut
 from collections_app.models import Collection, Operation, Source

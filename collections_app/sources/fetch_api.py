@@ -10,8 +10,7 @@ from ninja import Schema, Status
 from pydantic import Field, StrictBool
 
 from collections_app.access.auth import BearerAuth, Router, answer, find_collection, request_key
-from collections_app.http.fields import DocId, Label, Sha256, accepts
-from collections_app.http.schemas import Request
+from collections_app.http.schemas import DocId, Label, Request, Sha256, accepts
 from collections_app.http.validation import StrictInt
 from collections_app.sources.source_jobs import ADDRESSES_MAX, S3Prefix, UrlEntry, submit_prefix, submit_urls
 from collections_app.uploads.api import PlanAnswer, StatedRequest

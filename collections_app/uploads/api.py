@@ -21,8 +21,19 @@ from collections_app.access.document_access import parse_access, read_access, re
 from collections_app.access.permissions import Permission
 from collections_app.documents.api import router  # one address, so one router
 from collections_app.errors import ServiceError
-from collections_app.http.fields import Access, DocId, LanguageCode, Metadata, Omitted, Sha256, Tag, Tags, accepts
-from collections_app.http.schemas import Failure, Request
+from collections_app.http.schemas import (
+    Access,
+    DocId,
+    Failure,
+    LanguageCode,
+    Metadata,
+    Omitted,
+    Request,
+    Sha256,
+    Tag,
+    Tags,
+    accepts,
+)
 from collections_app.http.validation import StrictInt
 from collections_app.models import Collection, IngestBatch
 from collections_app.uploads import services

@@ -17,7 +17,7 @@ from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.reviews.agreement import anchored_score
 from evaluation_app.reviews.labels import MEASURES as LABELLED
 from evaluation_app.runs import lifecycle
-from evaluation_app.runs.comparison.api import ChangeOut, ConclusionOut
+from evaluation_app.runs.api import ChangeOut, ConclusionOut
 from evaluation_app.runs.comparison.changes import MeasureChange
 from evaluation_app.runs.comparison.stored_comparisons import RunDifference, RunVerdict, check_comparable, compare_runs
 from evaluation_app.runs.lifecycle import RunRequest

@@ -16,8 +16,7 @@ from pydantic import Field, StrictFloat
 from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.documents.services import get_document
-from collections_app.http.fields import DocId
-from collections_app.http.schemas import ChunkPolicyRequest, Request
+from collections_app.http.schemas import ChunkPolicyRequest, DocId, Request
 from collections_app.http.validation import WHOLE, StrictInt
 from collections_app.models import Collection
 from evaluation_app.curation import expectations

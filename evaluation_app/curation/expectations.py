@@ -18,7 +18,7 @@ from collections_app.access.services import register_delete_guard
 from collections_app.chunks.document_snapshot import chunks_after_edit, chunks_by_policy
 from collections_app.chunks.edits import propose_edit, propose_switch
 from collections_app.chunks.policies import check_policy, policy_for, policy_of, window_of
-from collections_app.documents.selection import NAMED_MAX, choose_named
+from collections_app.documents.bulk_changes import NAMED_MAX, choose_named
 from collections_app.documents.services import get_document
 from collections_app.documents.stored_documents import with_attachments
 from collections_app.domain.rows import read_statements

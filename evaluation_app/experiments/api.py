@@ -15,9 +15,21 @@ from pydantic import Discriminator, StrictBool, Tag
 from collections_app.access.auth import BearerAuth, Router, answer, check_collection_scope, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError, UnknownError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, EmbedDims, EmbedModel, Limit, accepts, between
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
-from collections_app.http.schemas import IsoTime, PageOf, Request, RowsDeleted, Stored
+from collections_app.http.schemas import (
+    NEXT_CURSOR,
+    Cursor,
+    EmbedDims,
+    EmbedModel,
+    IsoTime,
+    Limit,
+    PageOf,
+    Request,
+    RowsDeleted,
+    Stored,
+    accepts,
+    between,
+)
 from collections_app.http.validation import SomeUuid, StrictInt
 from evaluation_app.experiments import services
 from evaluation_app.experiments.plan_grid import Draft, draft_plans

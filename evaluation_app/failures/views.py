@@ -52,12 +52,18 @@ from evaluation_app.failures.bisection import (
 )
 from evaluation_app.failures.board import (
     DECISIONS,
+    LOW_CONFIDENCE,
+    NO_ANSWER,
+    NO_RESULTS,
     NOTE_CHARS_MAX,
     SHOWN_PER_COLUMN,
     SHOWS,
+    WRONG,
     Decision,
     Filters,
     decide,
+    dismiss,
+    find_gaps,
     newest_run,
     people,
     read_board,
@@ -65,7 +71,6 @@ from evaluation_app.failures.board import (
     sets_with_runs,
 )
 from evaluation_app.failures.fixes import has_changed, suggest_fixes
-from evaluation_app.failures.gaps import LOW_CONFIDENCE, NO_ANSWER, NO_RESULTS, WRONG, dismiss, find_gaps
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.runs.requests import find_run
 from evaluation_app.scoring.modes import stored_table, thresholds_for

@@ -16,9 +16,8 @@ from collections_app.access.auth import BearerAuth, Router, answer, check_collec
 from collections_app.access.models import CollectionScope
 from collections_app.access.permissions import Permission
 from collections_app.errors import UnknownError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, accepts, also_as, text_as
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.http.schemas import PageOf
+from collections_app.http.schemas import NEXT_CURSOR, Cursor, Limit, PageOf, accepts, also_as, text_as
 from evaluation_app.golden import edits, formats, schemas, sets
 from evaluation_app.golden.expectations import find_drifts, read_status
 from evaluation_app.golden.question_views import export_response

@@ -9,8 +9,7 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import ConfigDict, PlainSerializer, WithJsonSchema
 
-from collections_app.http.fields import ChunkKey, DocId, Name, Text
-from collections_app.http.schemas import Request, Stored, read_from
+from collections_app.http.schemas import ChunkKey, DocId, Name, Request, Stored, Text, read_from
 from collections_app.http.validation import WHOLE, SomeUuid, StrictInt
 from evaluation_app.golden.formats import Planned
 from evaluation_app.golden.questions import Golden, Match

@@ -31,8 +31,7 @@ from collections_app.errors import ServiceError
 from collections_app.jobs.operations import OperationProgress, handles, request_operation, requested_operations
 from collections_app.models import Collection, Operation
 from evaluation_app.judges.annotation import build_messages
-from evaluation_app.judges.panel import sum_usage
-from evaluation_app.judges.protocol import Case, Judge, Judgement
+from evaluation_app.judges.protocol import Case, Judge, Judgement, sum_usage
 from evaluation_app.measures.statistics import bootstrap_mean
 from evaluation_app.models import EvaluationItem, EvaluationRun, ReviewTask, RunScore
 from evaluation_app.reviews.agreement import ADHERENCE, compare_yes_no

@@ -11,8 +11,7 @@ from uuid import UUID
 from ninja import Field, Schema
 from pydantic import FiniteFloat, StrictBool
 
-from collections_app.http.fields import Printable
-from collections_app.http.schemas import Failure, IsoTime, IsoTimeOrNull, Request, Stored
+from collections_app.http.schemas import Failure, IsoTime, IsoTimeOrNull, Printable, Request, Stored
 from collections_app.http.validation import WHOLE, SomeUuid
 from evaluation_app.golden.questions import Golden
 from evaluation_app.measures.scores import LABEL_THRESHOLD, Score

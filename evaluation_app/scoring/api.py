@@ -13,9 +13,22 @@ from pydantic import ConfigDict, StrictBool
 
 from collections_app.access.auth import BearerAuth, Router, check_collection_scope, request_key
 from collections_app.access.permissions import Permission
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Printable, TextOrEmpty, accepts, between
 from collections_app.http.paging import DEFAULT_LIMIT, filter_stated, paginate
-from collections_app.http.schemas import Id, ListOf, PageOf, Request, Stored, TextOrNull
+from collections_app.http.schemas import (
+    NEXT_CURSOR,
+    Cursor,
+    Id,
+    Limit,
+    ListOf,
+    PageOf,
+    Printable,
+    Request,
+    Stored,
+    TextOrEmpty,
+    TextOrNull,
+    accepts,
+    between,
+)
 from collections_app.http.validation import StrictInt
 from evaluation_app.measures.scores import Score
 from evaluation_app.models import Review, RunScore

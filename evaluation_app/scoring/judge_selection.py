@@ -18,8 +18,7 @@ from collections_app.errors import ServiceError
 from collections_app.index.stores import LOCAL_DIMS, LOCAL_MODEL, embedder_for
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.llm_judge import LlmJudge
-from evaluation_app.judges.panel import MEMBERS_MAX, MEMBERS_MIN, PanelJudge
-from evaluation_app.judges.protocol import Judge, JudgementCache
+from evaluation_app.judges.protocol import MEMBERS_MAX, MEMBERS_MIN, Judge, JudgementCache, PanelJudge
 from evaluation_app.judges.rubrics import Grader
 from evaluation_app.judges.support_model import SupportModel, SupportModelError
 from evaluation_app.measures.scores import DOWNSTREAM, LABEL_THRESHOLD, UNITS, Unit, check_threshold

@@ -23,8 +23,7 @@ from collections_app.index.stores import LOCAL_MODEL, embedder_for
 from collections_app.models import Collection
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.llm_judge import LlmComponents
-from evaluation_app.judges.panel import disagree
-from evaluation_app.judges.protocol import Case, ComponentJudge, Judgement, JudgementCache, embed_texts
+from evaluation_app.judges.protocol import Case, ComponentJudge, Judgement, JudgementCache, disagree, embed_texts
 from evaluation_app.judges.rubrics import RubricScores, read_rubrics, score_rubrics
 from evaluation_app.measures.scores import (
     DOWNSTREAM,

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from ragd.conformance.bench import SimHashEmbedder
 from ragd.conformance.channel_rules import Channel, Channels
+from ragd.conformance.golden import SimHashEmbedder
 from ragd.conformance.report import Failure, Report, RuleResult
 from ragd.conformance.suite import run, run_on
 

@@ -12,7 +12,7 @@ import psycopg
 
 import ragd
 from ragd.conformance import golden
-from ragd.conformance.bench import scratch
+from ragd.conformance.golden import scratch
 from ragd.conformance.suite import run_on
 from ragd.errors import RagdError
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import ragd
 from ragd.conformance import corpus
-from ragd.conformance.bench import Bench, Rule, result_of
+from ragd.conformance.golden import Bench, Rule, result_of
 from ragd.conformance.report import Cases
 from ragd.store.indexing import delete_document_chunks
 from ragd.store.store import Connection, Store, fetch_all

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import ragd
 from ragd.conformance import corpus
-from ragd.conformance.bench import Bench, keys, make_candidate, make_chunks, retrieve_keys, rule
+from ragd.conformance.golden import Bench, keys, make_candidate, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
 from ragd.search.compression import CompressPolicy
 from ragd.types import MODES, Candidate, RetrievePlan

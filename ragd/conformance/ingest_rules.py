@@ -14,7 +14,7 @@ import unicodedata2
 
 import ragd
 from ragd.conformance import corpus
-from ragd.conformance.bench import DIMS, Bench, SimHashEmbedder, chunk_rows, corpus_chunks, make_chunks, rule
+from ragd.conformance.golden import DIMS, Bench, SimHashEmbedder, chunk_rows, corpus_chunks, make_chunks, rule
 from ragd.conformance.report import Cases
 from ragd.normalization import normalize
 from ragd.store.store import Store, fetch_all

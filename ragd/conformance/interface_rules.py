@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Sequence
 
 import ragd
-from ragd.conformance.bench import Bench, SimHashEmbedder, make_candidate, make_chunks, rule
+from ragd.conformance.golden import Bench, SimHashEmbedder, make_candidate, make_chunks, rule
 from ragd.conformance.report import Cases
 from ragd.store.store import Store
 from ragd.types import MODES, RetrievePlan, Vector

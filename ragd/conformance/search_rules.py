@@ -13,7 +13,7 @@ from typing import Any
 import ragd
 from ragd.conditions import matches, parse_condition
 from ragd.conformance import corpus
-from ragd.conformance.bench import DIMS, ENTRY, Bench, keys, make_chunks, retrieve_keys, rule
+from ragd.conformance.golden import DIMS, ENTRY, Bench, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
 from ragd.store.indexing import delete_document_chunks
 from ragd.store.store import Store, bake_length, execute

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import ragd
-from ragd.conformance.bench import Bench, SimHashEmbedder, keys, make_chunks, retrieve_keys, rule
+from ragd.conformance.golden import Bench, SimHashEmbedder, keys, make_chunks, retrieve_keys, rule
 from ragd.conformance.report import Cases
 from ragd.store import tables
 from ragd.store.store import Store, execute, fetch_all, partition_name

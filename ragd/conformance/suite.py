@@ -12,8 +12,8 @@ import psycopg
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, use_span
 
 from ragd.conformance import fusion_rules, golden, ingest_rules, interface_rules, search_rules, store_rules
-from ragd.conformance.bench import Bench, Rule, rules_of, scratch
 from ragd.conformance.channel_rules import Channels, make_rules
+from ragd.conformance.golden import Bench, Rule, rules_of, scratch
 from ragd.conformance.report import Cases, Failure, Report, RuleResult
 from ragd.errors import InvalidInput
 from ragd.store.store import Connection, execute, fetch_all

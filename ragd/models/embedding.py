@@ -20,8 +20,8 @@ from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmbedderError, InvalidInput
 from ragd.models import minilm
 from ragd.models.graph_folder import available_cores
+from ragd.models.late_interaction import encode_windows, split_texts
 from ragd.models.openai_client import OPENAI_FORM, EmbeddingForm, OpenAIEndpoint, RetryPolicy, Server, asked_once
-from ragd.models.token_vectors import encode_windows, split_texts
 from ragd.telemetry.model_calls import provider_of
 from ragd.text.windows import FloatArray, accept_texts, average_windows, halve_text
 from ragd.types import Embedder, Vector, check_at_least
@@ -96,7 +96,7 @@ class LocalTokenEmbedder(LocalEmbedder):
     """The same, for texts that the built-in reranker is to read by their stored token vectors."""
 
     def embed_with_tokens(self, texts: Sequence[str]) -> list[tuple[Vector, bytes]]:
-        """The vector of each text and its packed token vectors (`ragd.models.token_vectors`), in order."""
+        """The vector of each text and its packed token vectors (`ragd.models.late_interaction`), in order."""
         accepted = accept_texts(texts)
         if not accepted:
             return []

@@ -26,8 +26,15 @@ import numpy as np
 
 from ragd import telemetry
 from ragd.errors import DimensionMismatch, EmbedderError
-from ragd.models.folder_model import IDENTITY, FolderModel, changed_folder, refuse_folder
-from ragd.models.graph_folder import GRAPH_PLACES, TOKENIZER_FILE, GraphFolder
+from ragd.models.graph_folder import (
+    GRAPH_PLACES,
+    IDENTITY,
+    TOKENIZER_FILE,
+    FolderModel,
+    GraphFolder,
+    changed_folder,
+    refuse_folder,
+)
 from ragd.models.prompts import Prompts
 from ragd.models.sentence_folder import (
     CONFIG_FILE,

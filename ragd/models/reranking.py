@@ -59,7 +59,7 @@ class SelectiveReranker(Protocol):
 @runtime_checkable
 class TokenReranker(Protocol):
     """A reranker that reads the stored token vectors of the first `reads_tokens` candidates, where they have some, and
-    the first bytes of those behind (`ragd.models.token_vectors`). Scores do not depend on what is stored."""
+    the first bytes of those behind (`ragd.models.late_interaction`). Scores do not depend on what is stored."""
 
     @property
     def reads_tokens(self) -> int: ...

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ragd.models.folder_model import external_data
-from ragd.models.graph_folder import GRAPH_PLACES, GraphFolder
+from ragd.models.graph_folder import GRAPH_PLACES, GraphFolder, external_data
 from ragd.models.prompts import PROMPT_PRESETS, Prompts, suggest_preset
 
 Numbers = npt.NDArray[np.float64]

@@ -11,7 +11,7 @@ from ragd.readers.assembly import Assembly
 from ragd.readers.office.ooxml import leaf_texts
 from ragd.readers.text.charsets import decode
 from ragd.readers.text.html import render_page
-from ragd.readers.text.xmlstream import elements
+from ragd.readers.text.xmldata import elements
 from ragd.readers.types import ParseError, Source
 
 CONTAINER = "META-INF/container.xml"

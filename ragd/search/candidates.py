@@ -10,7 +10,7 @@ from typing import Any, overload
 import psycopg
 from psycopg.types.string import TextLoader
 
-from ragd.models.token_vectors import HEADER_BYTES
+from ragd.models.late_interaction import HEADER_BYTES
 from ragd.search.conditions import condition_sql
 from ragd.store.store import Connection, Store, cursor
 from ragd.types import Candidate, ListRank, RetrievePlan, canonical_json, with_score

@@ -11,7 +11,7 @@ from typing import Any
 
 from ragd import telemetry
 from ragd.errors import EmptyContent, IndexVersionChanged, InvalidInput
-from ragd.models.token_vectors import embed_texts
+from ragd.models.late_interaction import embed_texts
 from ragd.normalization import has_visible
 from ragd.store import chunk_writer
 from ragd.store.analysis import same_analysis

@@ -23,21 +23,21 @@ from collections_app.jobs.operations import running
 from collections_app.jobs.workers import forget_archive, record_archive
 from collections_app.models import Operation
 from ragd_site import embedded
-from ragd_site.backup.database_backup import back_up_collection, restore_file
-from ragd_site.backup.encryption import Key
 from ragd_site.backup.operations import (
     back_up,
     current_person,
     describe,
     drill,
     is_embedded,
+    keep_newest,
+    open_repository,
     summarize,
     told_as_backup_error,
 )
-from ragd_site.backup.options import keep_newest, open_repository
 from ragd_site.backup.programs import BackupError, DamagedError
 from ragd_site.backup.repository import COLLECTION, SERVER, Backup, Repository
-from ragd_site.backup.server_restore import LATEST, restore_server
+from ragd_site.backup.server_restore import LATEST, back_up_collection, restore_file, restore_server
+from ragd_site.backup.streams import Key
 from ragd_site.backup.wal_archive import end_archive, find_reach, ship_wal
 from ragd_site.runtime.programs import EmbeddedError
 

@@ -30,9 +30,8 @@ from ragd.errors import InvalidInput
 from ragd.readers.fetching.addresses import FetchError
 from ragd.readers.fetching.buckets import Bucket
 from ragd.readers.fetching.client import PinnedPool
-from ragd_site.backup.encryption import Key, WrongKeyError
 from ragd_site.backup.programs import BackupError, DamagedError, MissingError
-from ragd_site.backup.streams import as_file
+from ragd_site.backup.streams import Key, WrongKeyError, as_file
 
 READ_BYTES = 1 << 20
 PART_BYTES = 32 << 20  # of an upload of unknown length, held in memory; S3 takes 10,000 parts

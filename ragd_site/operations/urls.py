@@ -8,7 +8,7 @@ from collections_app.access.rules import one_address
 from collections_app.http import settings_views
 from evaluation_app.telemetry.evidence import pages as evidence
 from evaluation_app.telemetry.metrics import pages as metrics_pages
-from ragd_site.operations import palette, retention_page, settings_page, views
+from ragd_site.operations import retention_page, settings_page, views
 
 OPERATIONS = one_address(
     views.operations, cluster=views.cluster, leak_probe=views.leak_probe, conformance=views.status,
@@ -23,6 +23,6 @@ app_name = "operations"
 urlpatterns = [
     path("", views.home, name="home"),
     path("operations/", OPERATIONS, name="operations"),
-    path("go/", palette.palette, name="palette"),
+    path("go/", views.palette, name="palette"),
     path("settings/server/", SETTINGS, name="server-settings"),
 ]

@@ -32,7 +32,7 @@ from django.urls import reverse
 from django.utils.http import urlsafe_base64_decode, urlsafe_base64_encode
 from django.utils.translation import gettext
 
-from ragd_site.sign_on.proxies import is_by_proxy
+from ragd_site.sign_on.adapters import is_by_proxy
 
 TOUCH_S = 300  # a session is written at most this often
 SEEN_KEY = "seen_at"

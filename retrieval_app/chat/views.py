@@ -46,7 +46,7 @@ from ragd.errors import RagdError
 from retrieval_app.answers.chat_answerer import has_chat_model
 from retrieval_app.chat import threads
 from retrieval_app.chat.assistants import askable, collections_of_assistant, find_starters, usual_collections
-from retrieval_app.chat.files import (
+from retrieval_app.chat.threads import (
     DroppedFiles,
     FilesForm,
     add_files,
@@ -58,8 +58,8 @@ from retrieval_app.chat.files import (
 )
 from retrieval_app.llm.chat_model import ModelParameters
 from retrieval_app.models import ChatAssistant, ChatMessage, ChatThread, QueryRun
-from retrieval_app.runs.forms import AskForm, initial_of
 from retrieval_app.runs.presenters import describe_run
+from retrieval_app.runs.views import AskForm, initial_of
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.query_pipeline import Beside, QueryRequest
 

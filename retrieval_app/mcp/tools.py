@@ -49,7 +49,7 @@ from collections_app.access.permissions import Permission
 from collections_app.audit.requests import REFUSED, note_refusal
 from collections_app.documents import api, schemas, services
 from collections_app.documents.api import get_document
-from collections_app.documents.selection import State
+from collections_app.documents.bulk_changes import State
 from collections_app.errors import ServiceError, UnknownError, describe, error_response, method_not_allowed
 from collections_app.http.paging import DEFAULT_LIMIT
 from collections_app.http.schemas import CollectionBrief, DocumentDeleted, DocumentRequest, Ingested, Request

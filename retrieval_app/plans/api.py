@@ -12,9 +12,8 @@ from ninja import Field, Schema
 
 from collections_app.access.auth import BearerAuth, Router, find_collection, request_key
 from collections_app.errors import ServiceError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Name
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
-from collections_app.http.schemas import IsoTime, PageOf, Request, RowsDeleted
+from collections_app.http.schemas import NEXT_CURSOR, Cursor, IsoTime, Limit, Name, PageOf, Request, RowsDeleted
 from collections_app.models import Collection
 from retrieval_app.models import Calibration, SavedPlan
 from retrieval_app.plans import services

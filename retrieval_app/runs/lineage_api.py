@@ -14,8 +14,8 @@ from collections_app.access.auth import BearerAuth, Router, find_collection
 from collections_app.chunks.document_snapshot import find_chunk
 from collections_app.documents.services import get_document
 from collections_app.errors import WrongValueError
-from collections_app.http.fields import Cursor, DocId, Instant, Limit, between
 from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX
+from collections_app.http.schemas import Cursor, DocId, Instant, Limit, between
 from retrieval_app.runs import lineage
 
 router = Router(auth=BearerAuth(), tags=["runs"])

@@ -3,6 +3,8 @@
 What the page of one query run shows of its answer and around its views, and what can be done to it.
 
 The download of a receipt.
+
+The question with its knobs.
 """
 
 from __future__ import annotations
@@ -10,12 +12,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from itertools import groupby
 from typing import Any
 from urllib.parse import urlencode
 from uuid import UUID
 
+from django import forms
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count
@@ -30,6 +34,7 @@ from collections_app.access.context import current_access, require
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import ASK, EVALUATE, READ, WRITE, needs
 from collections_app.audit.services import Subject, record_event
+from collections_app.collections.models import collection_choices
 from collections_app.documents.reading_views import CitedPassage, read_passage
 from collections_app.errors import ServiceError
 from collections_app.http import lists
@@ -37,20 +42,139 @@ from collections_app.http.page_requests import (
     PageRequest,
     RefusalMessages,
     collection_titles,
+    field_of,
     find_or_404,
     render_page,
     whole_number,
 )
+from collections_app.index.stores import open_rerankers
 from collections_app.models import Collection, Document
-from ragd.errors import RagdError
+from ragd.errors import InvalidInput, RagdError
+from ragd.search.compression import CompressPolicy
+from ragd.types import PLAN_BOUNDS, PLAN_DEFAULTS, RetrievePlan
 from retrieval_app.models import QueryRun, SavedPlan
-from retrieval_app.plans.forms import address_of_run
+from retrieval_app.plans.forms import COMPRESS, EXACT, MODES, WEIGHTS, AsOfForm, PlanFields, address_of_run, form_values
+from retrieval_app.plans.services import OFF, PLAN_FIELDS, SERVER_PLAN, ChosenPlan, choose_plan
 from retrieval_app.runs import lineage
 from retrieval_app.runs.models import QueryRunQuerySet, RunFilter
 from retrieval_app.runs.presenters import SourceRow, cited_place, cited_result, describe_run
-from retrieval_app.runs.receipts import make_receipt
-from retrieval_app.runs.replay import Replayed, search_again
+from retrieval_app.runs.receipts import Replayed, make_receipt, search_again
 from retrieval_app.runs.run_log import RunLog, offered_measures, scored, send_log
+from retrieval_app.search.fallbacks import offered_models, offered_name
+from retrieval_app.search.query_pipeline import Beside, lead_first
+
+USUAL = ("", gettext_lazy("Default"))
+PLANS_LISTED = 500
+DEFAULTS: dict[str, object] = {name: PLAN_DEFAULTS[name] for name in PLAN_BOUNDS} | {
+    "ef_search": gettext_lazy("auto"),
+    "weight_vector": gettext_lazy("measured"),
+    "weight_lexical": gettext_lazy("measured"),
+    "token_budget": CompressPolicy().token_budget or 0,
+}
+
+
+class AskForm(AsOfForm, PlanFields):
+    """A question to collections and the plan to answer it by; what stays empty is as in the plan it begins from."""
+
+    collection = forms.ModelMultipleChoiceField(
+        label=gettext_lazy("Collections"),
+        queryset=Collection.objects.none(),
+        to_field_name="name",
+        widget=forms.CheckboxSelectMultiple,
+        error_messages={"required": gettext_lazy("Choose a collection.")},
+    )
+    query = forms.CharField(
+        label=gettext_lazy("Question"),
+        strip=False,
+        widget=forms.Textarea(
+            attrs=dict.fromkeys(("data-send", "data-takes-keys", "autofocus"), True)
+            | {"rows": 2, "placeholder": gettext_lazy("Ask a question")}
+        ),
+    )
+
+    llm_model = forms.ChoiceField(label=gettext_lazy("Model"), required=False)
+    other_model = forms.ChoiceField(label=gettext_lazy("Second answer beside it"), required=False)
+
+    def __init__(self, *args: Any, collections: Sequence[Collection], **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        by = offered_models()
+        self.choose("llm_model", [("", gettext_lazy("Default")), *by])
+        self.choose("other_model", [("", gettext_lazy("None")), *by])
+        collection = field_of(self, "collection", forms.ModelMultipleChoiceField)
+        collection.queryset = Collection.objects.live().by_name()
+        self.labels = dict(collection_choices(collections))
+        collection.choices = list(self.labels.items())
+        rerankers = [(OFF, gettext_lazy("Off")), *((name, name) for name in sorted(open_rerankers()))]
+        choices: dict[str, Sequence[Any]] = {"mode": MODES, "exact": EXACT, "compress": COMPRESS, "rerank": rerankers}
+        self.choose("plan", _plan_choices())
+        for name, offered in choices.items():
+            self.choose(name, [USUAL, *offered])
+        for name, default in DEFAULTS.items():
+            self.fields[name].widget.attrs["placeholder"] = str(default)
+
+    def asked(self) -> tuple[Collection, ChosenPlan, list[Beside]]:
+        """The collection whose run it will be, the plan for it, and the others with theirs; a preset is of the first.
+
+        Raises what `plans.choose_plan` and `query_pipeline.lead_first` raise.
+        """
+        data = self.cleaned_data
+        first, *others = lead_first(list(data["collection"]))
+        explicit = self.stated()
+        chosen = choose_plan(first, data["plan"] or None, explicit)
+        return first, chosen, [Beside(each, choose_plan(each, None, explicit).plan) for each in others]
+
+    @property
+    def model_fields(self) -> list[forms.BoundField]:
+        return [self["llm_model"], self["other_model"]]
+
+    @property
+    def model_labels(self) -> list[str]:
+        """Of the models that answer, the first at least."""
+        values = [each.value() for each in self.model_fields]
+        labels = dict(field_of(self, "llm_model", forms.ChoiceField).choices)  # type: ignore[arg-type]
+        return [str(labels.get(value or "", value)) for value in (values if values[1] else values[:1])]
+
+    @property
+    def collection_names(self) -> list[str]:
+        """Those that are chosen, by name."""
+        return [str(name) for name in self["collection"].value() or ()]
+
+    @property
+    def collection_labels(self) -> list[str]:
+        return [self.labels.get(name, name) for name in self.collection_names]
+
+    @property
+    def has_plan_errors(self) -> bool:
+        return any(name in self.errors for name in (*PLAN_FIELDS, *WEIGHTS, "plan", "as_of"))
+
+
+def _plan_choices() -> list[Any]:
+    """The saved plans, grouped by collection, between the default and the server's own."""
+    saved = SavedPlan.objects.filter(collection__deleted_at__isnull=True).order_by("collection__name", "name")
+    rows = saved.select_related("collection").only("name", "collection__name", "collection__title")[:PLANS_LISTED]
+    groups = [
+        (collection.label, [(each.name, each.name) for each in plans])
+        for collection, plans in groupby(rows, key=lambda row: row.collection)
+    ]
+    return [("", gettext_lazy("Collection default")), *groups, (SERVER_PLAN, gettext_lazy("Server defaults"))]
+
+
+def initial_of(run: QueryRun) -> dict[str, Any]:
+    """The form as it was when the run was made: its saved plan while that is the same, else every field it states."""
+    values: dict[str, Any] = {"collection": run.collection_names, "query": run.query}
+    if run.kind == QueryRun.Kind.ASK and (model := offered_name(run.answerer)):
+        values["llm_model"] = model
+    if run.as_of:
+        values["as_of"] = datetime.fromisoformat(run.as_of)
+    plans = SavedPlan.objects.filter(collection__name=run.collection_name, collection__deleted_at=None)
+    saved = plans.filter(name=run.plan_name).first()
+    if saved is not None and saved.plan == run.plan:
+        return values | {"plan": saved.name}
+    try:
+        return values | form_values(RetrievePlan.from_dict(run.plan))
+    except (InvalidInput, TypeError):
+        return values
+
 
 ALL = "all"
 COUNTED = ("environment", "kind", "status", "channel")  # the filters whose choices say how many runs they leave

@@ -16,9 +16,8 @@ from ninja.params import functions as param
 from collections_app.access.auth import BearerAuth, Router, check_collection_scope, find_collection, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import UnknownError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, accepts, also_as
 from collections_app.http.paging import DEFAULT_LIMIT, LIMIT_MAX, paginate
-from collections_app.http.schemas import PageOf
+from collections_app.http.schemas import NEXT_CURSOR, Cursor, PageOf, accepts, also_as
 from collections_app.models import ApiKey, Collection
 from ragd.types import RetrievePlan
 from retrieval_app.answers import streams
@@ -30,8 +29,7 @@ from retrieval_app.playground.ranking import RetrievalRecorder, explain
 from retrieval_app.runs.lineage_api import router as lineage_router
 from retrieval_app.runs.lineage_api import unretrieved_router
 from retrieval_app.runs.models import RunFilter
-from retrieval_app.runs.receipts import make_receipt, own_key
-from retrieval_app.runs.replay import replay
+from retrieval_app.runs.receipts import make_receipt, own_key, replay
 from retrieval_app.runs.run_log import JSON_LINES, RunLog, send_log
 from retrieval_app.search import schemas
 from retrieval_app.search.fallbacks import check_overrides

@@ -11,8 +11,20 @@ from typing import Annotated, Any, Literal
 from django.utils.translation import override
 from ninja import Field, Schema
 
-from collections_app.http.fields import EDGE, Filter, Instant, Metadata, accepts
-from collections_app.http.schemas import Failure, Id, IsoTime, NullWhenEmpty, Request, Stored, TextOrNull
+from collections_app.http.schemas import (
+    EDGE,
+    Failure,
+    Filter,
+    Id,
+    Instant,
+    IsoTime,
+    Metadata,
+    NullWhenEmpty,
+    Request,
+    Stored,
+    TextOrNull,
+    accepts,
+)
 from collections_app.http.validation import WHOLE, Moment, StrictInt
 from ragd.types import PLAN_BOUNDS, PLAN_DEFAULTS, Exact, Mode, RetrievePlan
 from retrieval_app.llm.chat_model import ModelParameters

@@ -29,9 +29,8 @@ from collections_app.access.document_access import (
 )
 from collections_app.access.permissions import Role, group_principal, user_principal
 from collections_app.collections.services import update_collection
-from collections_app.documents.bulk_changes import BulkChange, change_documents
+from collections_app.documents.bulk_changes import BulkChange, DocumentFilter, change_documents, count_facets
 from collections_app.documents.edits import edit_document
-from collections_app.documents.selection import DocumentFilter, count_facets
 from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_store

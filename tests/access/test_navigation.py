@@ -14,7 +14,7 @@ from collections_app.http.navigation import HOME, SECTIONS, all_pages, find_sect
 from collections_app.models import Collection
 from ragd_site.access.middleware import TARGETS, find_target
 from ragd_site.operations import views
-from ragd_site.operations.palette import NEW, VERBS
+from ragd_site.operations.views import NEW, VERBS
 from tests.access.offers import is_refused
 from tests.addresses import all_addresses, rule_named
 

@@ -24,9 +24,9 @@ from collections_app.documents.services import ingest_text
 from collections_app.models import Status
 from ragd_site import embedded
 from ragd_site.backup import commands
-from ragd_site.backup.encryption import Key
 from ragd_site.backup.programs import BackupError
 from ragd_site.backup.repository import FolderStore, Repository
+from ragd_site.backup.streams import Key
 from ragd_site.backup.wal_archive import Shipped
 from ragd_site.environment import read_environment
 from ragd_site.run import StartError, check_archiving, make_children

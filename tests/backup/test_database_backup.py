@@ -15,12 +15,11 @@ import pytest
 
 from ragd_site import embedded
 from ragd_site.backup import server_restore
-from ragd_site.backup.database_backup import back_up_database, restore_file
-from ragd_site.backup.encryption import Key
-from ragd_site.backup.options import keep_newest
+from ragd_site.backup.operations import keep_newest
 from ragd_site.backup.programs import BackupError, DamagedError, feed_program, read_program, split_password
 from ragd_site.backup.repository import Backup, FolderStore, Repository
-from ragd_site.backup.server_restore import restore_server
+from ragd_site.backup.server_restore import back_up_database, restore_file, restore_server
+from ragd_site.backup.streams import Key
 from ragd_site.backup.table_facts import differences, read_facts
 from ragd_site.runtime.programs import find_wheel_binaries
 from tests.refusals import raises_with

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 import pytest
 from pyrage import decrypt, x25519
 
-from ragd_site.backup.encryption import Key, WrongKeyError, transform
 from ragd_site.backup.programs import BackupError, DamagedError
-from ragd_site.backup.streams import compress, decompress
+from ragd_site.backup.streams import Key, WrongKeyError, compress, decompress, transform
 
 TEXT = Key.generate()
 KEY = Key(TEXT)

@@ -23,9 +23,9 @@ from collections_app.endpoints.server_settings import stored
 from collections_app.jobs.operations import process_operation
 from collections_app.models import AuditEvent, Operation, ServerSetting
 from ragd_site.backup import server_restore
-from ragd_site.backup.encryption import Key
 from ragd_site.backup.operations import back_up_on_schedule, last_slot
 from ragd_site.backup.repository import FolderStore, Repository
+from ragd_site.backup.streams import Key
 from tests.web.pages import texts, tree
 
 PAGE = "/settings/server/?subject=backup"

@@ -20,11 +20,11 @@ from pyrage import decrypt_file, x25519
 
 from ragd_site import embedded
 from ragd_site.backup import programs, server_restore, table_facts, wal_archive
-from ragd_site.backup.encryption import Key
-from ragd_site.backup.options import keep_newest
+from ragd_site.backup.operations import keep_newest
 from ragd_site.backup.programs import BackupError, DamagedError
 from ragd_site.backup.repository import AGE, BACKUPS, Backup, FolderStore, Repository
 from ragd_site.backup.server_restore import Restored, restore_server
+from ragd_site.backup.streams import Key
 from ragd_site.backup.wal_archive import back_up_server, end_archive, find_reach, segment_of, ship_wal
 from tests.fakes.s3_server import S3Server
 from tests.refusals import raises_with
@@ -422,7 +422,7 @@ def test_a_backup_that_is_killed_looks_like_none(
     half.write_bytes(b"of a killed process")
     keep_newest(copy, 0)
     assert half.exists()
-    monkeypatch.setattr("ragd_site.backup.options.ABANDONED_AFTER", timedelta(seconds=-5))
+    monkeypatch.setattr("ragd_site.backup.operations.ABANDONED_AFTER", timedelta(seconds=-5))
     keep_newest(copy, 0)
     assert not half.exists()
     assert {*copy.names(BACKUPS)} == names

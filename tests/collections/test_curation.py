@@ -14,10 +14,16 @@ from hypothesis import strategies as st
 
 from collections_app.collections.services import create_collection
 from collections_app.documents import edits
-from collections_app.documents.bulk_changes import BulkChange, change_documents
+from collections_app.documents.bulk_changes import (
+    BulkChange,
+    DocumentFilter,
+    change_documents,
+    choose_matching,
+    choose_named,
+    count_facets,
+)
 from collections_app.documents.edits import edit_document, roll_back
 from collections_app.documents.revisions.services import revision_chunks, revision_places, revision_text
-from collections_app.documents.selection import DocumentFilter, choose_matching, choose_named, count_facets
 from collections_app.documents.services import change_state, delete_documents, get_document, ingest_text
 from collections_app.errors import ServiceError
 from collections_app.models import AuditEvent, Chunk, Collection, Document, DocumentRevision, IngestJob

@@ -23,7 +23,7 @@ from collections_app.collections.import_stage import import_collection
 from collections_app.collections.retention import drop_deleted_documents, drop_old_revisions
 from collections_app.collections.services import get_collection, update_collection
 from collections_app.documents.edits import edit_document
-from collections_app.documents.page_pictures import find_pages
+from collections_app.documents.files import find_pages
 from collections_app.documents.revisions.past_states import read_past_state
 from collections_app.documents.revisions.services import (
     any_revision,

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image, ImageDraw, ImageFont
 
 from collections_app.documents import files
-from collections_app.documents.page_pictures import find_pages
+from collections_app.documents.files import find_pages
 from collections_app.documents.services import reindex_documents
 from collections_app.jobs.attempts import JobProgress
 from collections_app.jobs.dispatch import run_job

@@ -16,7 +16,7 @@ from collections_app.access.document_access import set_access
 from collections_app.access.permissions import Role
 from collections_app.access.services import access_of_user
 from collections_app.models import AuditEvent, Collection, RoleGrant
-from evaluation_app.failures import gaps
+from evaluation_app.failures import board
 from evaluation_app.reviews.labels import give_feedback
 from ragd.errors import InvalidInput
 from retrieval_app.models import QueryRun
@@ -29,10 +29,10 @@ class Angles:
     """Embeds "30" as the direction of 30 degrees; what is no number, each in a dimension of its own."""
 
     def embed(self, texts: Any) -> list[Any]:
-        vectors = np.zeros((len(texts), 2 + len(gaps.UNRELATED)))
+        vectors = np.zeros((len(texts), 2 + len(board.UNRELATED)))
         for row, text in enumerate(texts):
-            if text in gaps.UNRELATED:
-                vectors[row, 2 + gaps.UNRELATED.index(text)] = 1
+            if text in board.UNRELATED:
+                vectors[row, 2 + board.UNRELATED.index(text)] = 1
             else:
                 vectors[row, :2] = np.cos(np.radians(float(text))), np.sin(np.radians(float(text)))
         return list(vectors)
@@ -40,9 +40,9 @@ class Angles:
 
 def test_a_question_joins_the_nearest_first_question_that_is_near_enough() -> None:
     embedder: Any = Angles()
-    assert gaps.group_questions(["0", "90", "30", "60", "44", "180"], embedder) == [[0, 2, 4], [1, 3], [5]]
-    assert gaps.group_questions(["45", "0", "90"], embedder) == [[0, 1, 2]]
-    assert gaps.group_questions([], embedder) == []
+    assert board.group_questions(["0", "90", "30", "60", "44", "180"], embedder) == [[0, 2, 4], [1, 3], [5]]
+    assert board.group_questions(["45", "0", "90"], embedder) == [[0, 1, 2]]
+    assert board.group_questions([], embedder) == []
 
 
 def ask(collection: Collection, text: str, status: str = "abstained", **values: Any) -> QueryRun:
@@ -68,12 +68,12 @@ def test_gaps_are_grouped_counted_dismissed_and_come_back(house: Collection, cli
     root = User.objects.create_superuser("root")
     give_feedback(liked, correct=True, actor=root)
     give_feedback(wrong, correct=False, actor=root)
-    found = gaps.find_gaps(house, days=30)
+    found = board.find_gaps(house, days=30)
     assert [(gap.first.text, gap.count, gap.reasons) for gap in found.rows] == [
-        ("where may visitors  park their CARS?", 4, [gaps.NO_ANSWER]),
-        ("How deep is the cellar?", 1, [gaps.WRONG]),
-        ("When is the hedge cut?", 1, [gaps.LOW_CONFIDENCE]),
-        ("Who repairs the violin?", 1, [gaps.NO_RESULTS]),
+        ("where may visitors  park their CARS?", 4, [board.NO_ANSWER]),
+        ("How deep is the cellar?", 1, [board.WRONG]),
+        ("When is the hedge cut?", 1, [board.LOW_CONFIDENCE]),
+        ("Who repairs the violin?", 1, [board.NO_RESULTS]),
     ]
     first = found.rows[0]
     assert (len(first.questions), first.nearest, found.left_out, found.problem) == (2, ("garden.md", "Garden"), 0, "")
@@ -88,12 +88,12 @@ def test_gaps_are_grouped_counted_dismissed_and_come_back(house: Collection, cli
     assert client.get(f"{address}&state=dismissed").content.decode().count("data-row-link>") == 1
     assert AuditEvent.objects.filter(message__startswith="dismissed a content gap").count() == 1
     ask(house, PARKING[1])
-    assert [gap.first.text for gap in gaps.find_gaps(house, days=30).rows][:1] == [PARKING[1]]
-    left = [each.digest for gap in gaps.find_gaps(house, days=30, dismissed=True).rows for each in gap.questions]
-    assert len(left) == 1 and gaps.dismiss(house, left, dismissed=False) == 1
-    assert gaps.find_gaps(house, days=30, dismissed=True).rows == []
+    assert [gap.first.text for gap in board.find_gaps(house, days=30).rows][:1] == [PARKING[1]]
+    left = [each.digest for gap in board.find_gaps(house, days=30, dismissed=True).rows for each in gap.questions]
+    assert len(left) == 1 and board.dismiss(house, left, dismissed=False) == 1
+    assert board.find_gaps(house, days=30, dismissed=True).rows == []
     with pytest.raises(InvalidInput):
-        gaps.dismiss(house, ["nothing"])
+        board.dismiss(house, ["nothing"])
 
 
 def test_gaps_show_the_runs_that_one_may_see(house: Collection) -> None:
@@ -107,8 +107,8 @@ def test_gaps_show_the_runs_that_one_may_see(house: Collection) -> None:
 
     def seen(user: User) -> set[str]:
         with using_access(access_of_user(user)):
-            return {each.text for gap in gaps.find_gaps(house, days=30).rows for each in gap.questions}
+            return {each.text for gap in board.find_gaps(house, days=30).rows for each in gap.questions}
 
     assert seen(ada) == {"What does ada want?"}
     assert seen(eve) == {"What does ada want?", "What does root want?"}
-    assert "What is in the secret archive?" in {gap.first.text for gap in gaps.find_gaps(house, days=30).rows}
+    assert "What is in the secret archive?" in {gap.first.text for gap in board.find_gaps(house, days=30).rows}

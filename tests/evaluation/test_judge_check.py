@@ -18,8 +18,7 @@ from collections_app.collections.services import create_collection
 from collections_app.errors import ServiceError
 from collections_app.jobs.operations import cancel_operation, process_operation
 from collections_app.models import Collection, Operation
-from evaluation_app.judges.panel import PanelJudge, disagree
-from evaluation_app.judges.protocol import MEASURES, Case, Judgement
+from evaluation_app.judges.protocol import MEASURES, Case, Judgement, PanelJudge, disagree
 from evaluation_app.measures.scores import Annotation, Support, failed, scored, unscorable
 from evaluation_app.models import EvaluationItem, EvaluationRun, Review, ReviewTask
 from evaluation_app.reviews import judge_check

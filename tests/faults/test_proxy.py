@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ragd_site.body_limits import FIELDS, LIMITS
+from ragd_site.access.middleware import FIELDS, LIMITS
 from tests.fakes.openai_server import OpenAIServer
 from tests.fakes.serving import Serving
 from tests.server import Server, free_port, running_server

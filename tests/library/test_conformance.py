@@ -18,7 +18,7 @@ import ragd
 from ragd import conformance
 from ragd.conformance import __main__ as command
 from ragd.conformance import corpus, golden
-from ragd.conformance.bench import DIMS, SimHashEmbedder, result_of, scratch
+from ragd.conformance.golden import DIMS, SimHashEmbedder, result_of, scratch
 from ragd.errors import InvalidInput
 from ragd.search import retrieval
 from ragd.store.store import fetch_all

@@ -13,8 +13,15 @@ from django.db import connection as django_connection
 
 from ragd.models import late_interaction, minilm
 from ragd.models.embedding import LocalEmbedder, LocalTokenEmbedder
-from ragd.models.late_interaction import LateInteraction
-from ragd.models.token_vectors import BYTES_MAX, HEADER_BYTES, SIGNS_MIN, encode_texts, read_letters, unpack
+from ragd.models.late_interaction import (
+    BYTES_MAX,
+    HEADER_BYTES,
+    SIGNS_MIN,
+    LateInteraction,
+    encode_texts,
+    read_letters,
+    unpack,
+)
 from ragd.search import retrieval
 from ragd.search.retrieval import retrieve_detailed, with_rows
 from ragd.store.indexing import delete_document_chunks, index, index_stream

@@ -17,7 +17,7 @@ import xlsxwriter
 from ragd.readers import Attachment, ParseError, ParseLimits, parse
 from ragd.readers.assembly import read_document
 from ragd.readers.mail import decode_words
-from ragd.readers.office.embedded import chart_texts
+from ragd.readers.office.ooxml import chart_texts
 from ragd.readers.types import ParsedDocument, Source
 from tests.parsing import builders
 from tests.refusals import raises_with

@@ -14,7 +14,7 @@ from pptx.enum.shapes import PP_PLACEHOLDER
 from ragd.readers import ParsedDocument, ParseError, parse
 from ragd.readers.office.ooxml import chart_blocks
 from ragd.readers.office.slides import Slide
-from ragd.readers.text.xmlstream import stream_xml
+from ragd.readers.text.xmldata import stream_xml
 from tests.parsing import builders
 from tests.refusals import raises_with
 

@@ -6,11 +6,11 @@ import pytest
 
 from ragd.readers.assembly import read_document
 from ragd.readers.office.slides import Box, reading_order
-from ragd.readers.office.wordbody import Body
+from ragd.readers.office.word import Body
 from ragd.readers.office.wordstyles import Numbering, Styles
 from ragd.readers.text.html import render_page
 from ragd.readers.text.spans import SpanningCell, TableRow, spanned_blocks
-from ragd.readers.text.xmlstream import stream_xml
+from ragd.readers.text.xmldata import stream_xml
 from ragd.readers.types import ParseLimits, Source
 from tests.parsing import builders
 

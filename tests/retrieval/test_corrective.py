@@ -19,7 +19,7 @@ from ragd.types import Candidate, RetrievePlan
 from retrieval_app.answers.refusals import declines
 from retrieval_app.models import Calibration, QueryRun
 from retrieval_app.plans.services import build_plan, forget_calibration, keep_calibration, switch_corrective
-from retrieval_app.runs.replay import replay
+from retrieval_app.runs.receipts import replay
 from retrieval_app.search import query_pipeline
 from retrieval_app.search.confidence import Measured, Rule, Weights, special_words
 from retrieval_app.search.fallbacks import Corrector, cut_strips

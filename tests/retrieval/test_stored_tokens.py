@@ -17,7 +17,7 @@ from collections_app.index.services import start_index_version
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, TrashedDocument
 from ragd.models import late_interaction
-from ragd.models.token_vectors import BYTES_MAX
+from ragd.models.late_interaction import BYTES_MAX
 from ragd.store.store import fetch_all
 from ragd_site.operations.erasure.documents import erase_document
 from retrieval_app.plans.services import build_plan, save_plan

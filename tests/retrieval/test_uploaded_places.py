@@ -10,7 +10,7 @@ import xlsxwriter
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from collections_app.documents.page_pictures import view_page
+from collections_app.documents.files import view_page
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Collection, Document, IngestJob
 from tests.parsing.builders import make_pdf

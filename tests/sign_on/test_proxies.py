@@ -11,7 +11,7 @@ from django.test import Client
 
 from collections_app.access.context import NOBODY, using_access
 from ragd_site.environment import SettingError, read_environment
-from ragd_site.sign_on.proxies import client_address, read_address
+from ragd_site.sign_on.adapters import client_address, read_address
 from tests.sign_on.conftest import who
 
 PROXY = "10.0.0.5"

@@ -30,7 +30,7 @@ from evaluation_app.telemetry.store.exporter import span_columns
 from ragd import telemetry
 from ragd_site.observability.tracing import LIMITS, EnvironmentProcessor, RagdSampler
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.replay import search_again
+from retrieval_app.runs.receipts import search_again
 from tests.retrieval.corpus import bearer, get
 from tests.telemetry.conftest import Recorder
 

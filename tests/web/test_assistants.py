@@ -405,7 +405,7 @@ def test_a_question_waits_for_the_first_file(visitor: Client, monkeypatch: pytes
     own.documents.all().delete()
     own.jobs.update(state="running")
     question = {"query": "How many flowers does a bee visit?", "collection": own.name, "do": "ask"}
-    monkeypatch.setattr("retrieval_app.chat.files.PATIENCE_S", 0.0)
+    monkeypatch.setattr("retrieval_app.chat.threads.PATIENCE_S", 0.0)
     answer = visitor.post("/chat/", question)
     assert answer.status_code == 409 and not QueryRun.objects.exists()
 
@@ -413,8 +413,8 @@ def test_a_question_waits_for_the_first_file(visitor: Client, monkeypatch: pytes
         ingest_text(own, "bees.txt", BEES[1].decode())
         own.jobs.update(state="succeeded")
 
-    monkeypatch.setattr("retrieval_app.chat.files.PATIENCE_S", 20.0)
-    monkeypatch.setattr("retrieval_app.chat.files.time.sleep", finish)
+    monkeypatch.setattr("retrieval_app.chat.threads.PATIENCE_S", 20.0)
+    monkeypatch.setattr("retrieval_app.chat.threads.time.sleep", finish)
     assert has(visitor.post("/chat/", question, follow=True), ".answer .cite")
 
 

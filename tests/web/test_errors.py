@@ -20,8 +20,7 @@ from pytest_django import Settings
 
 from collections_app.access.api_keys import NewKey, create_key
 from collections_app.models import RoleGrant
-from ragd_site.access.middleware import page_refused
-from ragd_site.body_limits import LIMITS
+from ragd_site.access.middleware import LIMITS, page_refused
 from retrieval_app.models import QueryRun
 from tests.addresses import all_addresses
 from tests.web.pages import client_of, has, texts

@@ -40,7 +40,7 @@ from evaluation_app.sample.loading import evaluate_sample, load_golden_set
 from ragd.errors import EmbedderError
 from ragd.models import multilingual_e5
 from retrieval_app.models import QueryRun
-from retrieval_app.runs.forms import initial_of
+from retrieval_app.runs.views import initial_of
 from tests.collections.test_model_presets import fresh
 from tests.fakes import faults
 from tests.fakes.openai_server import OpenAIServer

@@ -27,7 +27,7 @@ from collections_app.jobs.workers import record_archive, record_backup, record_d
 from collections_app.models import Operation, Status
 from evaluation_app import conformance
 from ragd.conformance import run
-from ragd_site.operations.palette import NEW, VERBS, _done_with, _pages, find_destinations
+from ragd_site.operations.views import NEW, VERBS, _done_with, _pages, find_destinations
 from tests.refusals import refuses
 from tests.web.pages import text, tones, tree, whole
 

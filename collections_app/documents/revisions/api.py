@@ -12,9 +12,8 @@ from collections_app.documents.revisions import services as service
 from collections_app.documents.revisions.services import compare_revisions
 from collections_app.documents.schemas import DifferenceAnswer, RevisionDetail, RevisionItem
 from collections_app.documents.services import get_document
-from collections_app.http.fields import NEXT_CURSOR, Cursor, DocId, Limit
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
-from collections_app.http.schemas import PageOf
+from collections_app.http.schemas import NEXT_CURSOR, Cursor, DocId, Limit, PageOf
 from collections_app.models import Document, DocumentRevision
 
 router = Router(auth=BearerAuth(), tags=["revisions"])

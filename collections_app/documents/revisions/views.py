@@ -15,7 +15,7 @@ from collections_app.access.rules import READ, WRITE, needs
 from collections_app.chunks.preview import ChunkSpan, cut_pieces
 from collections_app.collections.views import find_document
 from collections_app.documents.edits import is_busy, roll_back
-from collections_app.documents.page_pictures import has_pages
+from collections_app.documents.files import has_pages
 from collections_app.documents.revisions.services import (
     any_revision,
     compare_revisions,

@@ -20,10 +20,9 @@ from collections_app.access.auth import BearerAuth, Router, check_collection_sco
 from collections_app.access.rules import ADMINISTER, needs
 from collections_app.domain.formats import parse_moment
 from collections_app.errors import describe
-from collections_app.http.fields import Moment
 from collections_app.http.lists import AGES, Filter, ListKind, list_page, period
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
-from collections_app.http.schemas import IsoTime
+from collections_app.http.schemas import IsoTime, Moment
 from evaluation_app.telemetry.evidence.report import (
     LOOKED_AT,
     USUAL,

@@ -1,7 +1,4 @@
-"""Stored spans over HTTP: a search by filter, files of what it finds, and whole traces.
-
-What the API says of spans, and the filters that it takes.
-"""
+"""Stored spans over HTTP: a search by filter, files of what it finds, whole traces and the spans of a run."""
 
 from __future__ import annotations
 
@@ -17,9 +14,8 @@ from pydantic import Field
 from collections_app.access.auth import BearerAuth, Router, check_collection_scope, request_key
 from collections_app.access.permissions import Permission
 from collections_app.errors import ServiceError, UnknownError
-from collections_app.http.fields import NEXT_CURSOR, Cursor, Limit, Moment, accepts, text_as
 from collections_app.http.paging import LIMIT_MAX
-from collections_app.http.schemas import IsoTime
+from collections_app.http.schemas import NEXT_CURSOR, Cursor, IsoTime, Limit, Moment, accepts, text_as
 from evaluation_app.telemetry.exports.downloads import (
     FORMATS,
     JSON,
@@ -31,8 +27,9 @@ from evaluation_app.telemetry.exports.downloads import (
 )
 from evaluation_app.telemetry.search.search import DEFAULT_LIMIT, SlowSearch, parse_filter, search_spans
 from evaluation_app.telemetry.store.exporter import OI_KINDS, OTEL_KINDS
-from evaluation_app.telemetry.store.span_store import SpanRecord, trace_spans
+from evaluation_app.telemetry.store.span_store import SpanRecord, flush_pending, run_spans, trace_spans
 from ragd import telemetry
+from retrieval_app.search.api import find_run
 
 Milliseconds = Annotated[str, accepts(pattern=r"^([0-9]{1,9}(\.[0-9]{1,3})?)?$")]
 
@@ -186,3 +183,15 @@ def get_trace(request: HttpRequest, trace_id: str) -> dict[str, Any]:
         "duration_ms": max((span.ended_at - first).total_seconds() for span in spans) * 1000,
         "spans": spans,
     }
+
+
+@router.get("/runs/{run_id}/spans", response=SpanList, operation_id="runs-spans")
+def list_run_spans(request: HttpRequest, run_id: UUID) -> dict[str, Any]:
+    """The spans of a run, by start.
+
+    Those of its later evaluations, traces of their own, follow. Spans are written in batches: a run that has just
+    ended may be without them for a second.
+    """
+    run = find_run(request, run_id)
+    flush_pending(run)
+    return {"spans": run_spans(run)}

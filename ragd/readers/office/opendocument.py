@@ -9,12 +9,11 @@ from dataclasses import dataclass, field, replace
 from ragd.readers import signatures as types
 from ragd.readers.archives import Package
 from ragd.readers.assembly import Assembly
-from ragd.readers.office.embedded import attach_object
-from ragd.readers.office.ooxml import leaf_texts
+from ragd.readers.office.ooxml import attach_object, leaf_texts
 from ragd.readers.office.wordstyles import number, show_number
 from ragd.readers.text import markup
 from ragd.readers.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
-from ragd.readers.text.xmlstream import Attributes, elements, stream_xml
+from ragd.readers.text.xmldata import Attributes, elements, stream_xml
 from ragd.readers.types import ParseError, Source
 
 SKIPPED = markup.words(

@@ -6,7 +6,7 @@ from ragd.readers.assembly import Assembly
 from ragd.readers.office.grids import Merge, lay_grid
 from ragd.readers.office.sheets import add_sheet
 from ragd.readers.text.spans import read_span
-from ragd.readers.text.xmlstream import Attributes, stream_xml
+from ragd.readers.text.xmldata import Attributes, stream_xml
 from ragd.readers.types import Source
 
 COLUMN_LIMIT = 16_384

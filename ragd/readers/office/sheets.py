@@ -18,15 +18,21 @@ from ragd.readers import signatures as types
 from ragd.readers.archives import Package
 from ragd.readers.assembly import Assembly
 from ragd.readers.legacy import tika
-from ragd.readers.office.embedded import attach_embedded, read_beside_cells
 from ragd.readers.office.grids import is_value, lay_grid
-from ragd.readers.office.ooxml import Parts, main_part, read_core_properties, related, relationships
+from ragd.readers.office.ooxml import (
+    Parts,
+    attach_embedded,
+    main_part,
+    read_beside_cells,
+    read_core_properties,
+    related,
+    relationships,
+)
 from ragd.readers.office.opendocument import check_not_encrypted, read_properties
-from ragd.readers.office.word import drawn_lines
-from ragd.readers.office.wordbody import SCRIPTS
+from ragd.readers.office.word import SCRIPTS, drawn_lines
 from ragd.readers.text.markup import LEVEL, heading, squeeze, write_scripts
 from ragd.readers.text.spans import read_span
-from ragd.readers.text.xmlstream import Attributes, collect_text, elements, stream_xml
+from ragd.readers.text.xmldata import Attributes, collect_text, elements, stream_xml
 from ragd.readers.types import ParseError, SheetLines, Source
 
 BUILT_IN_PERCENT = frozenset({"9", "10"})

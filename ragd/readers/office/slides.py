@@ -11,12 +11,18 @@ from itertools import chain, pairwise
 
 from ragd.readers.archives import Package
 from ragd.readers.assembly import Assembly
-from ragd.readers.office.embedded import attach_embedded
-from ragd.readers.office.ooxml import chart_blocks, main_part, read_core_properties, related, relationships
+from ragd.readers.office.ooxml import (
+    attach_embedded,
+    chart_blocks,
+    main_part,
+    read_core_properties,
+    related,
+    relationships,
+)
 from ragd.readers.office.word import drawn_lines
 from ragd.readers.text.markup import LEVEL, LOWER, RAISE, cell, heading, join_blocks, list_item, squeeze, write_scripts
 from ragd.readers.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
-from ragd.readers.text.xmlstream import Attributes, collect_text, elements, stream_xml
+from ragd.readers.text.xmldata import Attributes, collect_text, elements, stream_xml
 from ragd.readers.types import ParseError, Source
 
 # How much of its size two shapes may overlap and still count as apart.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from ragd.readers.text.xmlstream import Attributes, stream_xml
+from ragd.readers.text.xmldata import Attributes, stream_xml
 
 HEADING_NAME = re.compile(
     r"(?:heading|überschrift|titre|título|titolo|kop|заголовок|标题|見出し)\s*(\d)", re.IGNORECASE

@@ -38,7 +38,7 @@ from ragd.readers import signatures as types
 from ragd.readers.archives import expand_archive
 from ragd.readers.process import confinement, process
 from ragd.readers.scans.engines import find_engine
-from ragd.readers.scans.pictures import encode, open_pages
+from ragd.readers.scans.images import encode, open_pages
 from ragd.readers.scans.words import compose_page, pack_page, unpack_recognized
 from ragd.readers.sniffing import sniff
 from ragd.readers.types import MEBIBYTE, ParseError, ParseLimits, Source

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from ragd.readers.scans.pictures import Pixels, encode
+from ragd.readers.scans.images import Pixels, encode
 from ragd.readers.scans.words import ReadLine, ReadWord, split_words
 
 CHOICES = ("auto", "rapidocr", "tesseract", "off")
