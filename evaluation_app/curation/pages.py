@@ -48,10 +48,10 @@ from evaluation_app.curation.gate import (
     remove_gate,
     set_gate,
 )
-from evaluation_app.measures.catalogue import find, order_of
 from evaluation_app.measures.scores import MEASURES
 from evaluation_app.models import EvaluationRun, GoldenSet, PromotionGate
 from evaluation_app.runs.requests import serving_runs, servings
+from evaluation_app.runs.summaries import Figure, run_figures
 from ragd.errors import InvalidInput, RagdError
 
 LATEST_SHOWN = 6
@@ -69,32 +69,13 @@ TITLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """One measure of a run. moved: against the baseline, None where there is none to be held against."""
-
-    name: str
-    title: str
-    value: float
-    scored: int
-    total: int
-    moved: float | None
-
-    @property
-    def tone(self) -> str:
-        if self.moved is None or abs(self.moved) < 0.0005:
-            return "neutral"
-        return "good" if self.moved > 0 else "bad"
-
-
-@dataclass(frozen=True, slots=True)
 class Latest:
-    """The newest run of one set. against: the baseline it is held against, None without one or where it is itself.
-
-    why: why it is not compared, "" where it is.
+    """The newest run of one set. figures: the first of SHOWN, as far as they are scored. against: the baseline it is
+    held against, None without one or where it is itself. why: why it is not compared, "" where it is.
     """
 
     run: EvaluationRun
-    readings: Sequence[Reading]
+    figures: Sequence[Figure]
     against: EvaluationRun | None
     why: str
 
@@ -118,40 +99,17 @@ def _read(run: EvaluationRun) -> Latest:
     if baseline is None:
         why = "no baseline"
     elif baseline.pk == run.pk:
-        baseline, why = None, "this is the baseline"
+        why = "this is the baseline"
     elif baseline.set_digest != run.set_digest:
         why = "baseline used another version"
-    before = {} if baseline is None or why else _measures(baseline)
-    return Latest(run, _readings(_measures(run), before), None if why else baseline, why)
+    against = None if why else baseline
+    figures = [each for each in run_figures(run, {}, against) if each.value is not None and _base_name(each) in SHOWN]
+    figures.sort(key=lambda each: SHOWN.index(_base_name(each)))  # ties stay in the catalogue's order
+    return Latest(run, figures[:SHOWN_MOST], against, why)
 
 
-def _measures(run: EvaluationRun) -> dict[str, Any]:
-    value = run.summary.get("measures")
-    return value if isinstance(value, dict) else {}
-
-
-def _readings(measures: dict[str, Any], before: dict[str, Any]) -> list[Reading]:
-    names = sorted((name for name in measures if name.partition("@")[0] in SHOWN), key=_place)
-    readings = []
-    for name in names:
-        details = measures[name]
-        if details.get("value") is None:
-            continue
-        earlier = before.get(name, {}).get("value")
-        moved = None if earlier is None else details["value"] - earlier
-        readings.append(Reading(name, _title(name), details["value"], details["scored"], details["total"], moved))
-    return readings[:SHOWN_MOST]
-
-
-def _place(name: str) -> tuple[int, tuple[int, str]]:
-    return SHOWN.index(name.partition("@")[0]), order_of(name)
-
-
-def _title(name: str) -> str:
-    try:
-        return find(name).title
-    except InvalidInput:
-        return name
+def _base_name(figure: Figure) -> str:
+    return figure.name.partition("@")[0]
 
 
 class GateForm(forms.Form):

@@ -155,7 +155,7 @@ def test_the_last_evaluation_stands_beside_its_baseline(visitor: Client, nature:
     assert reading == "Hit@10 (documents) 0.75 -0.150 2 of 3"
     run(0.8, digest="other")
     (latest,) = visitor.get("/evaluation/last/").context["latest"]
-    assert latest.against is None and [reading.moved for reading in latest.readings] == [None]
+    assert latest.against is None and [figure.change for figure in latest.figures] == [None]
     assert 'hx-get="/evaluation/last/?collection=nature"' in visitor.get("/collections/nature/").content.decode()
 
 
