@@ -17,7 +17,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from typing import Any
 
@@ -155,15 +155,7 @@ class Verdict:
         return not self.problem
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "whole": self.is_whole,
-            "checked": self.checked,
-            "problem": self.problem,
-            "position": self.position,
-            "event": self.event,
-            "details": self.details,
-            "head": {"position": self.head.position, "hash": self.head.hash},
-        }
+        return asdict(self) | {"whole": self.is_whole}
 
 
 def read_head() -> Anchor:

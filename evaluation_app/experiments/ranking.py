@@ -6,7 +6,7 @@ What an experiment asks, and the documents that it asks of: the same for every m
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 from uuid import UUID
 
@@ -344,21 +344,10 @@ class ModelStanding:
         return self.gain is not None and self.p is not None and self.gain.mean < 0 and self.p <= P_MAX
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            **self.candidate.as_dict(),
-            "is_current": self.is_current,
-            "ndcg": _interval_dict(self.ndcg),
-            "recall": _interval_dict(self.recall),
-            "gain": _interval_dict(self.gain),
-            "p": self.p,
-            "by_mode": dict(self.by_mode),
-            "weights": dict(self.weights),
-            "ms_per_chunk": self.ms_per_chunk,
-            "query_ms": self.query_ms,
-            "index_bytes": self.index_bytes,
-            "embed_s": self.embed_s,
-            "cost_usd": self.cost_usd,
-        }
+        """With the fields of the candidate, without its number."""
+        values = asdict(self)
+        del values["number"]
+        return {**values.pop("candidate"), **values}
 
 
 def rank(experiment: Experiment) -> list[ModelStanding]:
@@ -431,10 +420,6 @@ def find_measured(collection: Collection, candidate: Candidate) -> tuple[Experim
         return None
     standing = next((each for each in rank(experiment) if each.candidate == candidate), None)
     return (experiment, standing) if standing else None
-
-
-def _interval_dict(found: Interval | None) -> dict[str, float] | None:
-    return {"mean": found.mean, "low": found.low, "high": found.high, "count": found.count} if found else None
 
 
 SAMPLE_CHUNKS, SAMPLE_CHUNKS_MAX = 5_000, 50_000

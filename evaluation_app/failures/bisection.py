@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from functools import cached_property
 from itertools import groupby
@@ -100,16 +100,7 @@ class Event:
         return cls(datetime.fromisoformat(values["at"]), **{name: values[name] for name in names})
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "at": self.at.isoformat(),
-            "kind": self.kind,
-            "title": TITLES[self.kind],
-            "doc_id": self.doc_id,
-            "by": self.by,
-            "number": self.number,
-            "reason": self.reason,
-            "details": dict(self.details),
-        }
+        return asdict(self) | {"at": self.at.isoformat(), "title": TITLES[self.kind]}
 
 
 def collect_events(collection: Collection, start: datetime, end: datetime) -> list[Event]:
@@ -205,11 +196,6 @@ class Undo:
     path: str = ""
     body: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, Any]:
-        return {
-            "action": self.action, "text": self.text, "method": self.method, "path": self.path, "body": dict(self.body),
-        }  # fmt: skip
-
 
 def undo_of(collection: Collection, event: Event, good: EvaluationRun, bad: EvaluationRun) -> Undo:
     """How the event is taken back now."""
@@ -301,9 +287,6 @@ class Observation:
     value: float
     rank: int | None
 
-    def as_dict(self) -> dict[str, Any]:
-        return {"value": self.value, "rank": self.rank}
-
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -346,12 +329,12 @@ class Bisection:
             "measure": self.measure,
             "proven": self.proven,
             "events": [
-                event.as_dict() | {"undo": undo.as_dict()} for event, undo in zip(self.events, self.undos, strict=True)
+                event.as_dict() | {"undo": asdict(undo)} for event, undo in zip(self.events, self.undos, strict=True)
             ],
             "changes": self.changes,
             "looked": self.looked,
             "note": self.note,
-        } | {name: each.as_dict() if each else None for name, each in seen.items()}
+        } | {name: asdict(each) if each else None for name, each in seen.items()}
 
 
 def bisect_item(good: EvaluationItem, bad: EvaluationItem) -> Bisection:

@@ -24,7 +24,7 @@ import re
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal
 
 from ragd.text.chunking import split_sentences
@@ -120,13 +120,7 @@ class Mean:
         return self.errors == 0
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "value": self.value,
-            "scored": self.scored,
-            "unscorable": self.unscorable,
-            "errors": self.errors,
-            "total": self.total,
-        }
+        return asdict(self) | {"total": self.total}
 
 
 def mean(scores: Iterable[Score], weights: Iterable[float] | None = None) -> Mean:

@@ -68,7 +68,7 @@ class Interval:
         return self.low > 0 or self.high < 0
 
     def as_dict(self) -> dict[str, Any]:
-        return {"mean": self.mean, "low": self.low, "high": self.high, "count": self.count}
+        return asdict(self)
 
 
 class Draws:
@@ -220,20 +220,6 @@ def pearson(first: Sequence[float], second: Sequence[float]) -> float | None:
 def spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
     """Pearson's of the ranks; ties share their mean rank."""
     return pearson(list(_mean_ranks(_finite(first))), list(_mean_ranks(_finite(second))))
-
-
-def kendall_tau(first: Sequence[float], second: Sequence[float]) -> float | None:
-    """tau-b: (concordant - discordant) / sqrt((n - ties of first) (n - ties of second)) over all n pairs.
-
-    None for fewer than two values or when one side never changes.
-    """
-    left, right = _finite(first), _finite(second)
-    if len(left) < 2:
-        return None
-    one = np.sign(left[:, None] - left[None, :])  # each pair twice, in the sum and under the root alike
-    other = np.sign(right[:, None] - right[None, :])
-    counted = float(np.count_nonzero(one)) * float(np.count_nonzero(other))
-    return float((one * other).sum() / np.sqrt(counted)) if counted else None
 
 
 def _finite(values: Sequence[float]) -> Numbers:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ragd.errors import RagdError
@@ -64,14 +64,7 @@ class RuleResult:
         return self.cases > 0 and not self.failures
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "section": self.section,
-            "title": self.title,
-            "cases": self.cases,
-            "passed": self.passed,
-            "failures": [{"case": item.case, "expected": item.expected, "got": item.got} for item in self.failures],
-            "took_ms": self.took_ms,
-        }
+        return asdict(self) | {"passed": self.passed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +99,11 @@ class Report:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Report:
         """The report of which `values` is the as_dict()."""
-        results = tuple(
-            RuleResult(
-                rule["section"],
-                rule["title"],
-                rule["cases"],
-                tuple(Failure(**failure) for failure in rule["failures"]),
-                rule["took_ms"],
-            )
-            for rule in values["rules"]
-        )
-        return cls(values["spec_version"], values["database"], values["pgvector"], values["took_ms"], results)
+        results = []
+        for rule in values["rules"]:
+            failures = tuple(Failure(**failure) for failure in rule["failures"])
+            results.append(RuleResult(rule["section"], rule["title"], rule["cases"], failures, rule["took_ms"]))
+        return cls(values["spec_version"], values["database"], values["pgvector"], values["took_ms"], tuple(results))
 
     def table(self) -> str:
         """Rules in the order of the specification, failing cases below their rule, a sum at the end."""

@@ -18,7 +18,7 @@ import math
 import re
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ragd.models import minilm
@@ -72,14 +72,7 @@ class ListWeights:
     reads: bool | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "weights": dict(self.weights),
-            "alone": dict(self.alone),
-            "even": self.even,
-            "fused": self.fused,
-            "probes": self.probes,
-            "reads": self.reads,
-        }
+        return asdict(self)
 
 
 def make_probes(chunks: Sequence[Chunk]) -> list[Probe]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 
@@ -60,16 +60,7 @@ class Finding:
 
     def as_dict(self) -> dict[str, Any]:
         """Without the text: a secret must not travel with the news of it."""
-        return {
-            "family": self.family,
-            "rule": self.rule,
-            "owasp": self.owasp,
-            "severity": self.severity,
-            "score": self.score,
-            "confidence": self.confidence,
-            "start": self.start,
-            "end": self.end,
-        }
+        return asdict(self) | {"owasp": self.owasp, "severity": self.severity, "score": self.score}
 
 
 def risk_score(findings: Iterable[Finding]) -> float:

@@ -265,7 +265,7 @@ TRIES = 4  # so many stretches may take too long in one search
 Found = TypeVar("Found")
 __all__ = [
     "Facets", "Neighbours", "SlowSearch", "SpanFilter", "SpanPage", "environment_counts",
-    "facet_counts", "find_span", "known_attributes", "known_types", "neighbours", "parse_filter", "search_spans",
+    "facet_counts", "known_attributes", "known_types", "neighbours", "parse_filter", "search_spans",
     "slowest_spans",
 ]  # fmt: skip
 
@@ -440,12 +440,6 @@ def slowest_spans(span_filter: SpanFilter, limit: int = 10) -> list[Span]:
         return in_time(lambda: _read(rows, limit), BUDGET_S)
     except TimeoutError:
         raise SlowSearch(f"the slowest were not found within {BUDGET_S:g} s") from None
-
-
-def find_span(trace_id: str, span_id: str) -> Span | None:
-    """One span with its content; None when it is not stored. Of two with the same ids the newest."""
-    rows = Span.objects.filter(trace_id=trace_id.lower(), span_id=span_id.lower())
-    return rows.order_by("-started_at", "-id").first()
 
 
 FACET_COLUMNS = {
