@@ -131,17 +131,44 @@ class EvaluationRun(LeasedWork):
         return self.experiment is not None and self.experiment.kind == "models"
 
 
-class EvaluationItem(models.Model):
+class Scored(models.Model):
+    """What is kept of one question that was asked and scored.
+
+    scores: measure -> `Score.as_dict()`. context: per retrieved chunk {"key": "doc_id#index", "sentences": [[key,
+    text]]}; answer_sentences: [[key, text]]. annotation: {"relevant": [key], "utilized": [key], "support": [{"key",
+    "by": [key], "supported"}]}, {} where nothing was judged. contributions: [{"key", "alone", "without",
+    "contribution", "effect"}] by rank. modes: keys of failure modes and diagnostics. details: what a measure wants to
+    tell besides (rationale, probabilities, "components" of the expected answer, "citations"). judge_usage:
+    {"input_tokens", "output_tokens", "cost_usd", "cached"}.
+    """
+
+    question_text = models.TextField()
+    trace_id = models.CharField(max_length=32, default="", blank=True)
+    retrieved_ids = models.JSONField(default=list, blank=True)
+    answer = models.TextField(default="", blank=True)
+    scores = models.JSONField(default=dict, blank=True)
+    context = models.JSONField(default=list, blank=True)
+    answer_sentences = models.JSONField(default=list, blank=True)
+    annotation = models.JSONField(default=dict, blank=True)
+    contributions = models.JSONField(default=list, blank=True)
+    modes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
+    details = models.JSONField(default=dict, blank=True)
+    judge_usage = models.JSONField(default=dict, blank=True)
+    took_ms = models.FloatField(default=0.0)
+
+    class Meta:
+        abstract = True
+
+    def __str__(self) -> str:
+        return self.question_text
+
+
+class EvaluationItem(Scored):
     """One golden question in one run, complete in itself: it is written once, when it is done.
 
     golden: `Golden.as_dict()` as it was asked. query_run: the stored run of the question (it may be gone by retention).
     outcome: answered, abstained (the answerer declined), refused (the collection's security), searched (no answer was
-    asked for) or error. scores: measure -> `Score.as_dict()`. context: per retrieved chunk {"key": "doc_id#index",
-    "sentences": [[key, text]]}; answer_sentences: [[key, text]]. annotation: {"relevant": [key], "utilized": [key],
-    "support": [{"key", "by": [key], "supported"}]}, {} where nothing was judged. contributions: [{"key", "alone",
-    "without", "contribution", "effect"}] by rank. modes: keys of failure modes and diagnostics. details: what a measure
-    wants to tell besides (rationale, probabilities, "components" of the expected answer, "citations").
-    judge_usage: {"input_tokens", "output_tokens", "cost_usd", "cached"}.
+    asked for) or error.
     """
 
     class Outcome(models.TextChoices):
@@ -157,27 +184,14 @@ class EvaluationItem(models.Model):
     question = models.ForeignKey(
         "evaluation_app.GoldenQuestion", null=True, blank=True, on_delete=models.SET_NULL, related_name="items"
     )
-    question_text = models.TextField()
     category = models.CharField(max_length=60, default="", blank=True)
     weight = models.FloatField(default=1.0)
     golden = models.JSONField(default=dict)
     query_run = models.UUIDField(null=True, blank=True)
-    trace_id = models.CharField(max_length=32, default="", blank=True)
     outcome = models.CharField(max_length=10, choices=Outcome)
-    retrieved_ids = models.JSONField(default=list, blank=True)
-    answer = models.TextField(default="", blank=True)
-    scores = models.JSONField(default=dict, blank=True)
-    context = models.JSONField(default=list, blank=True)
-    answer_sentences = models.JSONField(default=list, blank=True)
-    annotation = models.JSONField(default=dict, blank=True)
-    contributions = models.JSONField(default=list, blank=True)
     confidence = models.FloatField(null=True, blank=True)
     action = models.CharField(max_length=12, default="", blank=True)
-    modes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
-    details = models.JSONField(default=dict, blank=True)
     cost_usd = models.FloatField(null=True, blank=True)
-    judge_usage = models.JSONField(default=dict, blank=True)
-    took_ms = models.FloatField(default=0.0)
     error = models.TextField(default="", blank=True)
     error_type = models.CharField(max_length=60, default="", blank=True)
     created_at = models.DateTimeField(default=timezone.now, editable=False)
@@ -193,8 +207,9 @@ class EvaluationItem(models.Model):
             GinIndex(fields=["modes"], name="evaluation_items_modes"),
         ]
 
-    def __str__(self) -> str:
-        return self.question_text
+    @property
+    def judge_identity(self) -> str:
+        return self.run.judge_identity
 
     @property
     def is_failing(self) -> bool:
@@ -231,31 +246,20 @@ class RunScoreQuerySet(models.QuerySet["RunScore"]):
         return self.defer("context", "answer", "answer_sentences", "annotation", "contributions", "details")
 
 
-class RunScore(models.Model):
+class RunScore(Scored):
     """What a judge says of one stored run that no golden question stands behind: sampled traffic, or on request.
 
-    The fields are those of EvaluationItem. reason: "sampled" or "asked".
+    reason: "sampled" or "asked".
     """
+
+    golden: ClassVar[dict[str, Any]] = {}
 
     query_run = models.UUIDField(primary_key=True)
     collection_name = models.TextField(db_collation="C")
-    question_text = models.TextField()
     reason = models.CharField(max_length=10, default="asked")
     judge = models.CharField(max_length=20)
     judge_version = models.TextField(default="", blank=True)
-    trace_id = models.CharField(max_length=32, default="", blank=True)
     outcome = models.CharField(max_length=10)
-    retrieved_ids = models.JSONField(default=list, blank=True)
-    answer = models.TextField(default="", blank=True)
-    scores = models.JSONField(default=dict, blank=True)
-    context = models.JSONField(default=list, blank=True)
-    answer_sentences = models.JSONField(default=list, blank=True)
-    annotation = models.JSONField(default=dict, blank=True)
-    contributions = models.JSONField(default=list, blank=True)
-    modes = ArrayField(models.CharField(max_length=40), default=list, blank=True)
-    details = models.JSONField(default=dict, blank=True)
-    judge_usage = models.JSONField(default=dict, blank=True)
-    took_ms = models.FloatField(default=0.0)
     asked_at = models.DateTimeField()
     created_at = models.DateTimeField(default=timezone.now)
 
@@ -267,9 +271,6 @@ class RunScore(models.Model):
         indexes: ClassVar[list[models.Index]] = [
             models.Index(fields=["collection_name", "-asked_at"], name="run_scores_of_coll")
         ]
-
-    def __str__(self) -> str:
-        return self.question_text
 
     @property
     def judge_identity(self) -> str:

@@ -73,7 +73,7 @@ class MeasuredScore:
 
 def shown_scores(results: RunScore | EvaluationItem) -> list[MeasuredScore]:
     """Stored scores in the catalogue's order, with the server's bands for single answers."""
-    bands = question_bands(judge_identity(results), bands_for())
+    bands = question_bands(results.judge_identity, bands_for())
     estimates: Mapping[str, Mapping[str, float]] = results.details.get("estimates") or {}
     return [
         MeasuredScore(measure_of(name, bands), Score.from_dict(results.scores[name]), estimates.get(name))
@@ -96,7 +96,7 @@ def describe_score(run: QueryRun) -> dict[str, Any]:
         "scores": shown_scores(result) if result is not None else [],
         "modes": [_mode(key) for key in modes if key in failing],
         "diagnostics": [_mode(key) for key in modes if key not in failing],
-        "judge": judge_identity(result) if result is not None else "",
+        "judge": result.judge_identity if result is not None else "",
         "can_judge": run.status in (QueryRun.Status.OK, QueryRun.Status.ABSTAINED),
         "judge_model": judge_model() if has_judge_model() else "",
         "item_href": _item_address(item) if item is not None else "",
@@ -109,23 +109,9 @@ def _mode(key: str) -> tuple[str, Mode | None]:
 
 def describe_marks(score: RunScore) -> dict[str, Any]:
     """The answer and the context with what the judge said of each sentence."""
-    item = EvaluationItem(
-        context=score.context,
-        answer_sentences=score.answer_sentences,
-        annotation=score.annotation,
-        details=score.details,
-        contributions=score.contributions,
-        retrieved_ids=score.retrieved_ids,
-        golden={},
-    )
-    passages = item_page.mark_context(
-        item, item_page.document_addresses(score.collection_name, item_page.context_keys(item))
-    )
-    return {"passages": passages, "tally": item_page.mark_tally(passages), "answer": item_page.mark_answer(item)}
-
-
-def judge_identity(results: RunScore | EvaluationItem) -> str:
-    return results.judge_identity if isinstance(results, RunScore) else results.run.judge_identity
+    addresses = item_page.document_addresses(score.collection_name, item_page.context_keys(score))
+    passages = item_page.mark_context(score, addresses)
+    return {"passages": passages, "tally": item_page.mark_tally(passages), "answer": item_page.mark_answer(score)}
 
 
 def _item_address(item: EvaluationItem) -> str:

@@ -22,7 +22,7 @@ from evaluation_app.judges.feature_model import is_weak
 from evaluation_app.judges.protocol import MEASURES as JUDGED
 from evaluation_app.measures.catalogue import Measure, measure_of, order_of
 from evaluation_app.measures.scores import SUPPORTED_WITHOUT, Score
-from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
 from evaluation_app.runs.run_pages.runs_page import ItemList, ItemRow, base_of, row_of
 from evaluation_app.runs.summaries import Figure, first_names, make_figure, question_bands, run_figures
 from evaluation_app.scoring.modes import Bands, Mode, bands_for, mode_title, stored_table
@@ -168,11 +168,11 @@ def document_addresses(collection: str, keys: Iterable[str]) -> dict[str, str] |
     return documents | chunks
 
 
-def context_keys(item: EvaluationItem) -> list[str]:
+def context_keys(item: EvaluationItem | RunScore) -> list[str]:
     return [str(chunk["key"]) for chunk in item.context]
 
 
-def mark_context(item: EvaluationItem, addresses: Mapping[str, str] | None = None) -> list[Passage]:
+def mark_context(item: EvaluationItem | RunScore, addresses: Mapping[str, str] | None = None) -> list[Passage]:
     """The retrieved chunks by rank; what was not judged has no marks. addresses: as `document_addresses` gives them."""
     hrefs = addresses or {}
     golden = Golden.from_dict(item.golden) if item.golden else None
@@ -210,7 +210,7 @@ def _is_expected(golden: Golden | None, key: str) -> bool:
     return golden is not None and (key in golden.expected_chunks or split_key(key)[0] in golden.relevant_docs)
 
 
-def mark_answer(item: EvaluationItem) -> list[AnswerSentence]:
+def mark_answer(item: EvaluationItem | RunScore) -> list[AnswerSentence]:
     judged = {entry["key"]: entry for entry in item.annotation.get("support", ())}
     return [_answer_sentence(key, text, judged.get(key)) for key, text in item.answer_sentences]
 
@@ -224,7 +224,7 @@ def _answer_sentence(key: str, text: str, entry: Mapping[str, Any] | None) -> An
     return AnswerSentence(key, text, bool(entry["supported"]), named, ", ".join(reasons))
 
 
-def worth_of(item: EvaluationItem, addresses: Mapping[str, str] | None = None) -> list[Worth]:
+def worth_of(item: EvaluationItem | RunScore, addresses: Mapping[str, str] | None = None) -> list[Worth]:
     return [
         Worth(
             rank=rank,
