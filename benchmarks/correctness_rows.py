@@ -27,7 +27,7 @@ from benchmarks.scifact import read_lines
 from evaluation_app.judges.features import NAME, NEGATION, NUMBER
 from ragd.text.chunking import split_sentences
 from retrieval_app.answers.extractive_answerer import list_stems
-from retrieval_app.answers.refusals import declines
+from retrieval_app.answers.protocol import declines
 from tests.server import need_data
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -22,8 +22,7 @@ from collections_app.index.measurements import probes_of
 from collections_app.index.services import Target, check_embedder, resolve_target
 from collections_app.jobs.leases import interruptible
 from collections_app.models import Collection, Document
-from evaluation_app.golden.expectations import unkept_spans
-from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.questions import Golden, unkept_spans
 from evaluation_app.scoring.contributions import retrieval_scores
 from ragd.errors import InvalidInput
 from ragd.insight.list_weights import embed_probes, measure_list_weights

@@ -34,7 +34,7 @@ from collections_app.collections.models import name_actor
 from collections_app.errors import ServiceError
 from collections_app.index.stores import embedder_for
 from collections_app.models import Collection
-from evaluation_app.golden.expectations import key_address
+from evaluation_app.golden.questions import key_address
 from evaluation_app.measures.catalogue import Measure, find
 from evaluation_app.measures.scores import Score, StoredScores
 from evaluation_app.models import BoardCard, EvaluationItem, EvaluationRun, GapDismissal, GoldenSet, Review, ReviewTask

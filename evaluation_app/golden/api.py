@@ -19,9 +19,8 @@ from collections_app.errors import UnknownError
 from collections_app.http.paging import DEFAULT_LIMIT, paginate
 from collections_app.http.schemas import NEXT_CURSOR, Cursor, Limit, PageOf, accepts, also_as, text_as
 from evaluation_app.golden import edits, formats, schemas, sets
-from evaluation_app.golden.expectations import find_drifts, read_status
 from evaluation_app.golden.question_views import export_response
-from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.questions import Golden, find_drifts, read_status
 from evaluation_app.golden.sets import compare_versions
 from evaluation_app.golden.suggestions import make_from_run, suggest_questions
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion

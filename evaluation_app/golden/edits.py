@@ -20,8 +20,7 @@ from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
 from collections_app.audit import services
 from collections_app.errors import ServiceError, UnknownError
-from evaluation_app.golden.expectations import choose_marks, find_drifts, read_marks
-from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
+from evaluation_app.golden.questions import FIELDS, Golden, choose_marks, clean_golden, find_drifts, read_marks
 from evaluation_app.golden.sets import hold_set, keep_version
 from evaluation_app.models import GoldenQuestion, GoldenSet, GoldenSetVersion
 

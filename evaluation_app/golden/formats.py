@@ -20,8 +20,7 @@ from typing import Any, Literal
 from collections_app.audit import services
 from collections_app.errors import ServiceError
 from evaluation_app.golden.edits import changing, next_position, replace_questions, write_goldens
-from evaluation_app.golden.expectations import read_status
-from evaluation_app.golden.questions import FIELDS, Golden, clean_golden
+from evaluation_app.golden.questions import FIELDS, Golden, clean_golden, read_status
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
 

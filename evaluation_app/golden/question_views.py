@@ -26,15 +26,15 @@ from collections_app.http.page_requests import PageRequest, page_of, render_page
 from collections_app.models import Collection
 from evaluation_app.golden import edits, formats
 from evaluation_app.golden import suggestions as from_runs
-from evaluation_app.golden.expectations import (
+from evaluation_app.golden.questions import (
     EXPECTED,
     Chosen,
+    Golden,
     chosen_context,
     find_expected,
     read_chosen,
     retrieved_of,
 )
-from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.set_views import (
     ImportForm,
     QuestionForm,

@@ -40,9 +40,8 @@ from collections_app.http.page_requests import (
 )
 from collections_app.models import Collection
 from evaluation_app.golden import edits, sets
-from evaluation_app.golden.expectations import ExpectationState, find_drifts, read_status
 from evaluation_app.golden.formats import read_thresholds, write_thresholds
-from evaluation_app.golden.questions import CATEGORIES, Golden
+from evaluation_app.golden.questions import CATEGORIES, ExpectationState, Golden, find_drifts, read_status
 from evaluation_app.golden.sets import CRITERIA, GUARDRAILS, compare_versions, update_set
 from evaluation_app.judges.rubrics import ENTRY_POINTS, Rubric, installed_names, read_rubrics
 from evaluation_app.measures.catalogue import MEASURES, measure_of

@@ -30,8 +30,7 @@ from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.stores import embedder_for
 from collections_app.models import Chunk, Collection, Document
 from evaluation_app.golden.edits import add_question, changing, write_goldens
-from evaluation_app.golden.expectations import look
-from evaluation_app.golden.questions import TEXT_MAX_CHARS, Golden, clean_golden
+from evaluation_app.golden.questions import TEXT_MAX_CHARS, Golden, clean_golden, look
 from evaluation_app.golden.sets import create_set, free_name
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput

@@ -16,7 +16,7 @@ what its probabilities P make it expect, where Len is words (or 1, with unit "se
                          + 0.3 * share of the question's content words that the answer holds; no estimate
 
 A sentence of the answer is supported when its P(unsupported) is below the stored threshold and the context does not
-contradict it (`refutations`). A `SupportModel` may give
+contradict it (`protocol.refute`). A `SupportModel` may give
 P(unsupported) instead, with a threshold of its own; adherence and faithfulness then have no estimates. The same case
 gets the same judgement: the embedder's vectors depend on a text alone, and nothing is drawn by chance.
 """

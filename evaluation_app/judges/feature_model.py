@@ -461,7 +461,7 @@ def mark_case(
     """lengths: of the sentences of the context, all 0 for a context without words. is_blank: per sentence of the
     answer; a blank one says nothing that would need support. doubt: P(unsupported) of each by a `SupportModel`, with
     which adherence and faithfulness have no estimates, since those are fitted to the model's own. What the context
-    contradicts (`refutations`) is unsupported."""
+    contradicts (`protocol.refute`) is unsupported."""
     likely = {name: head.predict(features.context, features.documents) for name, head in model.heads.items()}
     total = float(lengths.sum())
     if doubt is not None:

@@ -18,9 +18,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from evaluation_app.judges.protocol import SHORT_WORDS, Case, Numbers, Reading, share_in, stems_in
-from evaluation_app.judges.refutations import Refutation, refute
-from retrieval_app.answers.refusals import holds_refusal
+from evaluation_app.judges.protocol import SHORT_WORDS, Case, Numbers, Reading, Refutation, refute, share_in, stems_in
+from retrieval_app.answers.protocol import holds_refusal
 
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 # A capital that opens no sentence: most names, few other words.

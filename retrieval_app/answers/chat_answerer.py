@@ -25,8 +25,18 @@ from ragd.types import Candidate, Embedder
 from retrieval_app.answers.citations import CheckedAnswer, check_citations, is_written, mark_support
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.answers.live_citations import AnswerPart, LiveCitations, pieces_of
-from retrieval_app.answers.protocol import Answerer, AnswerListener, Draft, draw_code, quote_source
-from retrieval_app.answers.refusals import CODE_WORD, NOT_ANSWERED, CodeWordFilter, declines, take_code_word
+from retrieval_app.answers.protocol import (
+    CODE_WORD,
+    NOT_ANSWERED,
+    Answerer,
+    AnswerListener,
+    CodeWordFilter,
+    Draft,
+    declines,
+    draw_code,
+    quote_source,
+    take_code_word,
+)
 from retrieval_app.llm.chat_model import (
     STOPPED,
     ChatModel,

@@ -27,7 +27,7 @@ from ragd.text.languages import count_ideographs, pairs_of, split_runs
 from ragd.types import Candidate, Embedder
 from retrieval_app.answers.answer_html import BAR
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_written
-from retrieval_app.answers.protocol import AnswerListener, Draft
+from retrieval_app.answers.protocol import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDENCE, AnswerListener, Draft
 from retrieval_app.answers.question_match import (
     MODEL,
     QUESTION_MARKS,
@@ -41,7 +41,6 @@ from retrieval_app.answers.question_match import (
     read_question,
     split_questions,
 )
-from retrieval_app.answers.refusals import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDENCE
 from retrieval_app.llm.chat_model import TokenUsage
 
 SOURCES_READ = 12

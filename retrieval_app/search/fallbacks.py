@@ -45,8 +45,7 @@ from ragd.text.sentences import split_sentences
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.answers.citations import CheckedAnswer
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
-from retrieval_app.answers.protocol import Answerer, AnswerListener, Draft
-from retrieval_app.answers.refusals import WEAK_EVIDENCE
+from retrieval_app.answers.protocol import WEAK_EVIDENCE, Answerer, AnswerListener, Draft
 from retrieval_app.llm.chat_model import TokenUsage
 from retrieval_app.models import QueryRun
 from retrieval_app.search.confidence import Action, Measured, Rule

@@ -18,7 +18,7 @@ from evaluation_app.runs.lifecycle import RunRequest
 from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.errors import InvalidInput
 from ragd.types import RetrievePlan
-from retrieval_app.answers.refusals import declines
+from retrieval_app.answers.protocol import declines
 from retrieval_app.models import QueryRun
 from retrieval_app.search.schemas import AskResponse, SearchResponse
 from tests.commands.conftest import run_json

@@ -19,8 +19,7 @@ from collections_app.errors import ServiceError
 from evaluation_app.golden.questions import Golden
 from evaluation_app.judges.embedded_judge import EmbeddedJudge
 from evaluation_app.judges.feature_model import accuracy_of
-from evaluation_app.judges.protocol import MEASURES, Case, is_refusal
-from evaluation_app.judges.refutations import refute
+from evaluation_app.judges.protocol import MEASURES, Case, is_refusal, refute
 from evaluation_app.judges.support_model import SupportModel, SupportModelError
 from evaluation_app.measures.scores import failed, scored, trace_scores
 from evaluation_app.scoring.contributions import sentences_of

@@ -13,8 +13,7 @@ from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from ragd.types import Candidate
 from retrieval_app.answers.chat_answerer import RULES, SOURCES_CHARS_MAX, ChatAnswerer, fit_sources
-from retrieval_app.answers.protocol import quote_source
-from retrieval_app.answers.refusals import NOT_ANSWERED
+from retrieval_app.answers.protocol import NOT_ANSWERED, quote_source
 from retrieval_app.llm.chat_model import Endpoint
 from retrieval_app.models import QueryRun
 from tests.builders import WordEmbedder

@@ -16,7 +16,7 @@ from ragd.errors import EmbedderError, InvalidInput
 from ragd.search.retrieval import Retrieval, retrieve_detailed
 from ragd.store.store import Store
 from ragd.types import Candidate, RetrievePlan
-from retrieval_app.answers.refusals import declines
+from retrieval_app.answers.protocol import declines
 from retrieval_app.models import Calibration, QueryRun
 from retrieval_app.plans.services import build_plan, forget_calibration, keep_calibration, switch_corrective
 from retrieval_app.runs.receipts import replay

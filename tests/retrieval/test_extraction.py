@@ -20,6 +20,7 @@ from retrieval_app.answers.extractive_answerer import (
     read_sentences,
     stems,
 )
+from retrieval_app.answers.protocol import WEAK_EVIDENCE, declines
 from retrieval_app.answers.question_match import (
     ORDER,
     Matcher,
@@ -29,7 +30,6 @@ from retrieval_app.answers.question_match import (
     read_question,
     split_questions,
 )
-from retrieval_app.answers.refusals import WEAK_EVIDENCE, declines
 from tests.builders import WordEmbedder
 
 PUMP = (

@@ -6,7 +6,7 @@ import pytest
 
 from ragd.types import Candidate
 from retrieval_app.answers.citations import Citation
-from retrieval_app.answers.refusals import CODE_WORD, NOT_ANSWERED, CodeWordFilter, declines, take_code_word
+from retrieval_app.answers.protocol import CODE_WORD, NOT_ANSWERED, CodeWordFilter, declines, take_code_word
 from tests.fakes.openai_server import OpenAIServer
 from tests.retrieval.test_completion import open_answerer, replying
 

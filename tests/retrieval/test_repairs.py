@@ -15,7 +15,7 @@ from ragd import RetrievePlan
 from ragd.types import Candidate
 from retrieval_app.answers.chat_answerer import ChatAnswerer, distinct_texts
 from retrieval_app.answers.citations import Citation
-from retrieval_app.answers.refusals import CODE_WORD
+from retrieval_app.answers.protocol import CODE_WORD
 from retrieval_app.llm.chat_model import Endpoint, ModelParameters
 from retrieval_app.models import QueryRun
 from retrieval_app.search.query_pipeline import QueryRequest, ask

@@ -15,8 +15,8 @@ from collections_app.documents.services import ingest_text
 from collections_app.models import AuditEvent
 from evaluation_app.golden import suggestions
 from evaluation_app.golden.edits import accept_suggestions, add_question, change_question, follow_moved_chunks
-from evaluation_app.golden.expectations import read_marks
 from evaluation_app.golden.question_views import ColumnChoice
+from evaluation_app.golden.questions import read_marks
 from evaluation_app.golden.sets import asked_questions, create_set
 from evaluation_app.golden.suggestions import QuestionCandidate
 from evaluation_app.models import GoldenQuestion, GoldenSet

@@ -21,7 +21,7 @@ from evaluation_app.experiments.forms import PlansForm
 from evaluation_app.experiments.plan_grid import TITLES
 from evaluation_app.models import GoldenSet
 from retrieval_app.plans.forms import BY_NAME, GROUPS, PLAN_SETTINGS, PlaygroundForm
-from retrieval_app.runs.forms import AskForm
+from retrieval_app.runs.views import AskForm
 from tests.web.pages import client_of, has, text, wrong_fields
 from tests.web.test_every_page import check_page
 

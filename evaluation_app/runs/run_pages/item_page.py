@@ -16,8 +16,7 @@ from django.urls import reverse
 from collections_app.access.rules import EVALUATE, READ, needs
 from collections_app.http.page_requests import PageRequest, render_page
 from collections_app.models import Collection, Document
-from evaluation_app.golden.expectations import key_address, split_key
-from evaluation_app.golden.questions import Golden
+from evaluation_app.golden.questions import Golden, key_address, split_key
 from evaluation_app.judges.feature_model import is_weak
 from evaluation_app.judges.protocol import MEASURES as JUDGED
 from evaluation_app.measures.catalogue import Measure, measure_of, order_of
