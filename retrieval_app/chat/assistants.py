@@ -144,7 +144,7 @@ def usual_collections(user: User, collections: Sequence[Collection]) -> list[Col
     which they may ask; [] without one."""
     names = [each.name for each in collections]
     newest = QueryRun.objects.filter(user=user, collection_name__in=names).newest_first().first()
-    used = newest.collection_names if newest else ()
+    used: Sequence[str] = newest.collection_names if newest else ()
     shared = [each.pk for each in askable(collections) if not each.is_personal]
     added = IngestBatch.objects.filter(collection__in=shared, created_by=user.get_username()).exclude(submitted=0)
     last = added.select_related("collection").order_by("-created_at", "-id").first()
