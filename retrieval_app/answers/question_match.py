@@ -99,6 +99,7 @@ _FORMULA = regex.compile(r"[\p{L}\p{N})]\s(?:[≈+*/×÷·^−]|=\s[\p{L}√Σ�
 _ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
 QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _CLAUSE = regex.compile(r"[;,:]\s|\s[–—]\s|[；，：、]")
+_KEY = regex.compile(r"([^:：\n]{1,40})[:：]\s")
 _ENUMERATION = regex.compile(r"(?:[^,;،、]{2,}[,;،、]){2}")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
 _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
@@ -357,7 +358,7 @@ class Weighing:
         asking = np.array([place.text.endswith(QUESTION_MARKS) for place in places], float)
         self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
         near = self._name_neither() + self._miss_focus() + self._hold_none() + asking
-        far = np.maximum.reduce([self._of_other_keys(), self._beside_cell(), self._not_exact()])
+        far = np.maximum.reduce([self._of_other_keys(), self._beside_cell(), self._beside_key(), self._not_exact()])
         self._behind = NEITHER * near + OTHER_KEY * far
 
     def with_meaning(self, tokens: Mapping[int, np.ndarray], kind: str = "meaning") -> Weighing:
@@ -423,7 +424,7 @@ class Weighing:
     def _beside_cell(self) -> np.ndarray:
         """All but the rows of which the question names the first cell, whole, and another column: "When does it close
         on Friday?"; none where there is no such row, nor of a question why or how."""
-        if self.question.kind in ("reason", "way", "definition"):
+        if self.question.kind in ("reason", "way"):
             return np.zeros(len(self.places))
         language = self.question.language
         headers = {place.columns for place in self.places if place.columns}
@@ -434,6 +435,23 @@ class Weighing:
                 cell = content_words(place.said.partition("; ")[0].rpartition(": ")[2], language)
                 is_meant[index] = bool(cell) and (self._matcher.match(cell) > 0).sum() >= len(set(cell))
         return np.asarray(is_meant.any() * (1 - is_meant))
+
+    def _beside_key(self) -> np.ndarray:
+        """The items behind other keys, where the question names the heading of a list and one key of it, whole: "What
+        does a yellow light mean?" of "Yellow: ...", "Red: ..." below "Lights"."""
+        language = self.question.language
+        keys: dict[tuple[int, str], dict[int, bool]] = {}
+        for index, place in enumerate(self.places):
+            found = _KEY.match(place.text)
+            if found and not place.is_row and self._matcher.match(content_words(place.heading, language)).any():
+                words = content_words(found[1], language)
+                is_named = bool(words) and bool((self._matcher.match(words) > 0).sum() >= len(set(words)))
+                keys.setdefault((place.source, place.heading), {})[index] = is_named
+        behind = np.zeros(len(self.places))
+        for items in keys.values():
+            if any(items.values()):
+                behind[[index for index, is_named in items.items() if not is_named]] = 1.0
+        return behind
 
     def _of_other_keys(self) -> np.ndarray:
         """Which rows lack a key or number of the question that another row holds. To an encoder keys look alike."""

@@ -351,6 +351,31 @@ def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headli
     assert checked.answer.startswith(headline)
 
 
+@pytest.mark.parametrize(
+    ("query", "quoted"),
+    [
+        ("What is the allowance for dinner?", "Dinner | 25 EUR"),
+        ("What does a yellow light mean?", "Yellow: updating; do not switch off"),
+    ],
+)
+def test_what_is_named_is_quoted_alone(query: str, quoted: str) -> None:
+    text = """## Meals
+
+| meal | allowance |
+|---|---|
+| Breakfast | 12 EUR |
+| Dinner | 25 EUR |
+
+## Lights
+
+- Green: connected
+- Yellow: updating; do not switch off
+- Red: no connection
+"""
+    checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language="en")]).checked
+    assert [each.quote for each in checked.citations] == [quoted]
+
+
 @pytest.mark.parametrize(("title", "is_found"), [("RX-200 router manual", True), ("Bridge manual", False)])
 def test_a_title_says_whose_weight_it_is(title: str, is_found: bool) -> None:
     text = "## Technical data\nPower: 12 V, 1.5 A. Weight: 310 g.\n\n## Reset\nTo reset the router, hold the button."
