@@ -73,6 +73,7 @@ MARKS = "|-*+\u2022.)0123456789 \t\n"  # before a row or an item
 OPENING = re.compile(r"[\W_]*")
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
+QUANTITY = re.compile(r"\d[\d.,/]*\s+[^\W\d_]{3}")  # "2 carrots" in a list
 KEY_LINE = re.compile(r"^[ \t]*[^\W\d_][^\n:|.!?]{0,40}:[ \t]+(?=\S)", re.MULTILINE)  # "Weight: 38 kg"
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
@@ -239,7 +240,7 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             first = start if written else source.start + start
             index = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
             key = KEY_LINE.match(text)
-            if index in known or not (row or key or _is_quotable(text)):
+            if index in known or not (row or key or (lead and QUANTITY.match(text)) or _is_quotable(text)):
                 continue
             known.add(index)
             heading = heading or (text if key else "")  # the first line of a sheet says what it is about

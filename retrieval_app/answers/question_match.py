@@ -228,6 +228,10 @@ _MEASURES = {
 }
 
 
+_FORMS = [frozenset(map(_stem, forms.split())) for forms in MODEL["irregular"]["forms"]]
+_IRREGULAR = {form: forms - {form} for forms in _FORMS for form in forms}
+
+
 def _overlap(pair: str, other: str) -> bool:
     """Whether two pairs of characters may follow each other in a text without spaces."""
     ends = any(pair.endswith(other[:length]) for length in range(1, len(other)))
@@ -238,10 +242,15 @@ class Matcher:
     """Which of a question's words a text holds: 1.0, or FORM_SHARE for another form that begins alike."""
 
     def __init__(self, words: Sequence[str], either: frozenset[str] = frozenset(), language: str = "") -> None:
-        """either: of these words one stands for all. language: whose nouns stand for measures, "weight" for "heavy"."""
+        """either: of these words one stands for all. language: whose nouns stand for measures, "weight" for "heavy". Of
+        an irregular verb every form stands for the others."""
         self.places = {word: place for place, word in enumerate(words)}
         same = _MEASURES.get(language, {})
-        self.nouns = {noun: place for word, place in self.places.items() for noun in same.get(word, ())}
+        self.others = {
+            other: place
+            for word, place in self.places.items()
+            for other in (*same.get(word, ()), *_IRREGULAR.get(word, ()))
+        }
         self.either = [self.places[word] for word in sorted(either)]
         self.beginnings: dict[str, list[int]] = {}
         for word, place in self.places.items():
@@ -257,7 +266,7 @@ class Matcher:
             place = self.places.get(word)
             if place is not None:
                 row[place] = 1.0
-            if (place := self.nouns.get(word)) is not None:
+            if (place := self.others.get(word)) is not None:
                 row[place] = max(row[place], FORM_SHARE)
             for length in self.lengths:
                 for other in self.beginnings.get(word[:length], ()):

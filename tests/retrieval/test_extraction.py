@@ -239,6 +239,8 @@ The boiler is descaled once a year. Use citric acid. Never use vinegar, which at
 1. Close the valve.
 2. Rinse twice.
 """
+SOUP = "# Soup\n\n- 250 g lentils\n- 2 carrots\n\nAdd carrots, lentils and stock. Simmer for 40 minutes."
+LIFE = "Ada Byron was born in 1815 in London. She wrote notes on an engine. She died in 1852. A museum buys the engine."
 SHOP = """# Shop
 
 **How long does delivery take?** Two to four working days.
@@ -315,6 +317,9 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("How long does delivery take?", SHOP, "", ["**How long does delivery take?** Two to four working days."]),
         ("Can I return goods?", SHOP, "", ["**Can I return goods?** Yes, within 30 days."]),
         ("How can I pay a bill?", SHOP, WEAK_EVIDENCE, []),
+        ("How many carrots do I need?", SOUP, "", ["2 carrots"]),
+        ("When did she die?", LIFE, "", ["She died in 1852."]),
+        ("Who bought the engine?", LIFE, "", ["A museum buys the engine."]),
         ("How heavy is the boiler?", BOILER, "", ["Weight | 38 kg"]),
         ("Wie schwer ist der Kessel?", KESSEL, "", ["Das Gewicht beträgt 38 kg."]),
         ("What should I do at E12?", BOILER, "", ["E12 | Call the service"]),
