@@ -366,7 +366,7 @@ class Weighing:
         self._keys = [index for index, word in enumerate(question.words) if any(map(str.isnumeric, word))]
         asking = np.array([place.text.endswith(QUESTION_MARKS) for place in places], float)
         self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
-        near = self._name_neither() + self._miss_focus() + self._hold_none() + asking
+        near = self._name_neither() + self._miss_focus() + self._hold_none() + self._below_others() + asking
         far = np.maximum.reduce([self._of_other_keys(), self._beside_cell(), self._beside_key(), self._not_exact()])
         self._behind = NEITHER * near + OTHER_KEY * far
 
@@ -444,6 +444,17 @@ class Weighing:
                 cell = content_words(place.said.partition("; ")[0].rpartition(": ")[2], language)
                 is_meant[index] = bool(cell) and (self._matcher.match(cell) > 0).sum() >= len(set(cell))
         return np.asarray(is_meant.any() * (1 - is_meant))
+
+    def _below_others(self) -> np.ndarray:
+        """What stands below another heading than that with a number of the question, such as a version or a year, and
+        does not hold the number itself."""
+        behind = np.zeros(len(self.places))
+        for number in {name for name in self.question.names if len(name) > 1 and name[0].isdigit()}:
+            whole = regex.compile(rf"(?<![\d.,]){regex.escape(number)}(?![.,]?\d)")
+            if any(whole.search(place.heading) for place in self.places):
+                lacks = [not whole.search(f"{place.heading}\n{place.said}") for place in self.places]
+                behind = np.maximum(behind, np.array(lacks, float))
+        return behind
 
     def _beside_key(self) -> np.ndarray:
         """The items behind other keys, where the question names the heading of a list and one key of it, whole: "What

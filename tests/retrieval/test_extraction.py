@@ -239,6 +239,16 @@ The boiler is descaled once a year. Use citric acid. Never use vinegar, which at
 1. Close the valve.
 2. Rinse twice.
 """
+RELEASES = """# Releases
+
+## 4.2 (March 2026)
+- Added export to CSV.
+- Fixed a crash when the disk is full.
+
+## 4.1 (January 2026)
+- Added dark mode.
+- Removed the old login page.
+"""
 SOUP = "# Soup\n\n- 250 g lentils\n- 2 carrots\n\nAdd carrots, lentils and stock. Simmer for 40 minutes."
 LIFE = "Ada Byron was born in 1815 in London. She wrote notes on an engine. She died in 1852. A museum buys the engine."
 SHOP = """# Shop
@@ -320,6 +330,7 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("How many carrots do I need?", SOUP, "", ["2 carrots"]),
         ("When did she die?", LIFE, "", ["She died in 1852."]),
         ("Who bought the engine?", LIFE, "", ["A museum buys the engine."]),
+        ("What is new in version 4.2?", RELEASES, "", ["Added export to CSV."]),
         ("How heavy is the boiler?", BOILER, "", ["Weight | 38 kg"]),
         ("Wie schwer ist der Kessel?", KESSEL, "", ["Das Gewicht beträgt 38 kg."]),
         ("What should I do at E12?", BOILER, "", ["E12 | Call the service"]),
