@@ -8,6 +8,7 @@ import resource
 import socket
 import sys
 import time
+from collections import deque
 from functools import partial
 from importlib import import_module
 from selectors import EVENT_READ
@@ -23,6 +24,7 @@ from ragd_site.runtime.processes import SHARED_MEMORY, leave
 HEAD_S = 10.0  # a request has come as far as `missing_bytes` wants it by then, or its connection is closed
 STALL_S = 60.0  # for the next bytes of a large body, and for a client to take some of an answer
 AWAITED_BYTES = 64 * 1024
+LINGER_S = 2.0  # for a client to close a connection behind its last answer
 CONNECTIONS = 4000  # of one process; those without a whole request cost a file handle each, and no thread
 LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*(\d+)[ \t]*\r\n", re.IGNORECASE)
 STARTS_AT_ONCE = re.compile(rb"\r\n(expect|transfer-encoding|upgrade):", re.IGNORECASE)
@@ -44,7 +46,12 @@ def missing_bytes(begun: bytes) -> int:
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     """gunicorn's worker with threads, which takes none for a request that is still coming.
 
-    The kernel keeps what has come, and tells when there is as much as is waited for (SO_RCVLOWAT)."""
+    The kernel keeps what has come, and tells when there is as much as is waited for (SO_RCVLOWAT). Nor does it wait for
+    a client to close a connection: gunicorn does, up to two seconds, in the thread that takes all connections."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.lingering: deque[TConn] = deque()
 
     def init_process(self) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -82,6 +89,49 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
         except OSError:  # the client has gone
             pass
+
+    def finish_request(self, conn: TConn, fs: Any) -> None:
+        conn.close = partial(self._close, conn)
+        super().finish_request(conn, fs)
+
+    def _close(self, conn: TConn, graceful: bool = False) -> None:
+        """graceful: once the client has closed too, or LINGER_S later: what it still sends would else be answered by a
+        reset, which takes the end of the answer from it."""
+        try:
+            if not graceful:
+                raise OSError
+            conn.sock.shutdown(socket.SHUT_WR)
+            conn.sock.setblocking(False)
+            self.poller.register(conn.sock, EVENT_READ, partial(self._drain, conn))
+        except OSError:  # the client has gone
+            conn.sock.close()
+            return
+        self.nr_conns += 1  # it still holds a file handle
+        conn.timeout, conn.drained = time.monotonic() + LINGER_S, 0
+        self.lingering.append(conn)
+
+    def _drain(self, conn: TConn, sock: socket.socket) -> None:
+        try:
+            sent = sock.recv(AWAITED_BYTES)
+        except BlockingIOError:
+            return
+        except OSError:
+            sent = b""
+        conn.drained += len(sent)
+        if not sent or conn.drained > AWAITED_BYTES:
+            self.lingering.remove(conn)
+            self._end(conn)
+
+    def _end(self, conn: TConn) -> None:
+        self.poller.unregister(conn.sock)
+        self.nr_conns -= 1
+        conn.sock.close()
+
+    def murder_pending(self) -> None:
+        super().murder_pending()
+        now = time.monotonic()
+        while self.lingering and self.lingering[0].timeout <= now:
+            self._end(self.lingering.popleft())
 
     def _cap_keepalive(self, deadline: float) -> None:
         super()._cap_keepalive(deadline)

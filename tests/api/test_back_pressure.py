@@ -7,7 +7,10 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +18,7 @@ from django.test import Client
 
 from ragd_site.access import middleware
 from ragd_site.access.middleware import stamp, take_wait_s
-from ragd_site.web import AWAITED_BYTES, missing_bytes
+from ragd_site.web import AWAITED_BYTES, LINGER_S, missing_bytes
 from tests.server import ROOT, free_port
 
 
@@ -67,7 +70,9 @@ def test_what_is_missing_of_a_request(begun: bytes, missing: int) -> None:
     assert missing_bytes(begun) == missing
 
 
-def test_requests_that_have_not_come_whole_hold_no_thread() -> None:
+@contextmanager
+def small_server() -> Iterator[int]:
+    """Its port. Two threads, in one process."""
     port = free_port()
     start = f"from ragd_site import web; web.HEAD_S = {HEAD_S}; from gunicorn.app.wsgiapp import run; run()"
     command = [sys.executable, "-c", start, "-k", "ragd_site.web.Worker", "--threads", "2", "-b"]
@@ -79,18 +84,44 @@ def test_requests_that_have_not_come_whole_hold_no_thread() -> None:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.1)
+        yield port
+    finally:
+        server.terminate()
+        assert server.wait(timeout=60) == 0
+
+
+def is_answered_soon(port: int) -> bool:
+    began = time.monotonic()
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
+        return bool(answer.status == 200 and time.monotonic() - began < HEAD_S / 2)
+
+
+def test_requests_that_have_not_come_whole_hold_no_thread() -> None:
+    with small_server() as port:
         opened = []
         for begun, rest in ((HEAD, b"\r\n1234567890"), (HEAD + b"\r\n12345", b"67890"), (b"", b"")):
             for _ in range(10):
                 opened.append((socket.create_connection(("127.0.0.1", port), timeout=60), rest))
                 opened[-1][0].sendall(begun)
-        began = time.monotonic()
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=60) as answer:
-            assert answer.status == 200 and time.monotonic() - began < HEAD_S / 2
+        assert is_answered_soon(port)
         for connection, rest in opened:
             connection.sendall(rest)
             assert connection.recv(12) == (b"HTTP/1.1 200" if rest else b""), "answered, or closed in the end"
             connection.close()
-    finally:
-        server.terminate()
-        server.wait(timeout=60)
+
+
+def test_clients_that_do_not_close_after_their_answer_keep_nobody_waiting() -> None:
+    with small_server() as port:
+        opened = [socket.create_connection(("127.0.0.1", port), timeout=60) for _ in range(20)]
+        for connection in opened:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        assert is_answered_soon(port)
+        for connection in opened:
+            assert b"".join(iter(partial(connection.recv, 4096), b"")).startswith(b"HTTP/1.1 200")
+        assert is_answered_soon(port)
+        time.sleep(LINGER_S + 1.5)
+        for connection in opened:
+            with connection, pytest.raises(OSError):  # closed in the end
+                for _ in range(10):
+                    connection.sendall(b"x")
+                    time.sleep(0.1)
