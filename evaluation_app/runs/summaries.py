@@ -367,8 +367,8 @@ class Figure:
 
     @property
     def is_better(self) -> bool | None:
-        """None where nothing changed, or nothing is known of before."""
-        if self.change is None or abs(self.change) < 1e-9:
+        """None where nothing changed in the three places that are shown, or nothing is known of before."""
+        if self.change is None or abs(self.change) < 0.0005:
             return None
         return (self.change > 0) == self.measure.higher_is_better
 

@@ -81,7 +81,8 @@ _EXACT = {  # of these kinds nothing else is an answer
     # a long number, or a short one, such as an extension, behind the word for it
     "phone": regex.compile(
         r"\+?\(?\d[\d ()/.\u2011-]{4,}\d|\b(?:tel(?:e(?:phone|fono?|fone))?|phone|mobile|cell|fax|hotline"
-        r"|ext(?:ension)?|durchwahl|\w*nummer|call|dial|телефон\w*)\b[^\d;\n]{0,20}\d{3,5}\b"
+        r"|ext(?:ension)?|durchwahl|(?:telefon|ruf|handy|mobil|fax)?-?nummer|call|dial|телефон\w*)\b"
+        r"[^\d;\n]{0,20}\d{3,5}\b"
     ),
     "mail": regex.compile(r"\w@\w[\w-]*\.\w"),
     "price": regex.compile(MODEL["money"]["words"]),

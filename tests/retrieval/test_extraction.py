@@ -348,6 +348,12 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("What is the price of a crown?", CLINIC, WEAK_EVIDENCE, []),
         ("How heavy is the filling?", CLINIC, WEAK_EVIDENCE, []),
         ("Wie ist die Telefonnummer von Petra Voss?", CLUB, WEAK_EVIDENCE, []),
+        (
+            "Wie ist die Telefonnummer von Petra Voss?",
+            "Petra Voss hat die Zimmernummer 204 im Haus.",
+            WEAK_EVIDENCE,
+            [],
+        ),
         ("Wie ist die Telefonnummer des Bootswarts?", CLUB, "", ["Bootswart ist Ali Demir, Telefon 030 803 44 21."]),
         ("What does the Friday cost?", CLINIC, WEAK_EVIDENCE, []),
         ("When is the rent due?", LEASE, "", ["The rent is 1,150 a month, due on the third working day."]),
@@ -361,7 +367,7 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
     ],
 )
 def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headline: str, quotes: list[str]) -> None:
-    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR, KESSEL, CLUB) else "en"
+    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR, KESSEL, CLUB) or "nummer" in text else "en"
     checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language=language)]).checked
     assert [each.quote for each in checked.citations][: len(quotes)] == quotes
     assert checked.answer.startswith(headline)

@@ -198,7 +198,7 @@ def test_its_first_evaluation_is_of_what_serves_and_asks_no_chat_model(
 ) -> None:
     monkeypatch.setattr("collections_app.jobs.leases.send", lambda *_, **__: None)
     settings.RAGD_LLM_BASE_URL, settings.RAGD_LLM_API_KEY = openai_server.base_url, "test-key"
-    monkeypatch.setattr(measurements, "measure", lambda store: weighed(0.25))
+    monkeypatch.setattr(measurements, "measure", lambda store, pause: weighed(0.25))
     run = EvaluationRun.objects.get(pk=run_json("import", "sample", "--evaluate")["evaluation"])
     assert run.plan["weights"]["vector"] == 0.25, "measured before it began"
     assert (run.answerer, run.settings["llm_model"]) == ("extractive", "extractive")
@@ -207,7 +207,7 @@ def test_its_first_evaluation_is_of_what_serves_and_asks_no_chat_model(
     serving, runs = servings([SAMPLE_NAME])[SAMPLE_NAME], EvaluationRun.objects.all()
     assert [each.pk for each in serving_runs([serving])] == [run.pk] and reweighted_run(serving, runs) is None
 
-    monkeypatch.setattr(measurements, "measure", lambda store: weighed(0.5))
+    monkeypatch.setattr(measurements, "measure", lambda store, pause: weighed(0.5))
     measure_serving(serving.collection)
     moved = servings([SAMPLE_NAME])[SAMPLE_NAME]
     assert not serving_runs([moved]).exists() and reweighted_run(moved, runs) == run
