@@ -97,18 +97,21 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _close(self, conn: TConn, graceful: bool = False) -> None:
         """graceful: once the client has closed too, or LINGER_S later: what it still sends would else be answered by a
         reset, which takes the end of the answer from it."""
+        if not (graceful and self._lingers(conn)):
+            conn.sock.close()
+
+    def _lingers(self, conn: TConn) -> bool:
+        """False where the client has gone."""
         try:
-            if not graceful:
-                raise OSError
             conn.sock.shutdown(socket.SHUT_WR)
             conn.sock.setblocking(False)
             self.poller.register(conn.sock, EVENT_READ, partial(self._drain, conn))
-        except OSError:  # the client has gone
-            conn.sock.close()
-            return
+        except OSError:
+            return False
         self.nr_conns += 1  # it still holds a file handle
         conn.timeout, conn.drained = time.monotonic() + LINGER_S, 0
         self.lingering.append(conn)
+        return True
 
     def _drain(self, conn: TConn, sock: socket.socket) -> None:
         try:
