@@ -92,13 +92,16 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
 
     def finish_request(self, conn: TConn, fs: Any) -> None:
         conn.close = partial(self._close, conn)
-        super().finish_request(conn, fs)
+        try:
+            super().finish_request(conn, fs)
+        finally:
+            del conn.close  # the class has its own; and a connection that refers to itself would wait for the collector
 
     def _close(self, conn: TConn, graceful: bool = False) -> None:
         """graceful: once the client has closed too, or LINGER_S later: what it still sends would else be answered by a
         reset, which takes the end of the answer from it."""
         if not (graceful and self._lingers(conn)):
-            conn.sock.close()
+            TConn.close(conn)
 
     def _lingers(self, conn: TConn) -> bool:
         """False where the client has gone."""
@@ -128,7 +131,7 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _end(self, conn: TConn) -> None:
         self.poller.unregister(conn.sock)
         self.nr_conns -= 1
-        conn.sock.close()
+        conn.close()
 
     def murder_pending(self) -> None:
         super().murder_pending()
