@@ -29,6 +29,7 @@ from retrieval_app.answers.answer_html import BAR
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_written
 from retrieval_app.answers.protocol import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDENCE, AnswerListener, Draft
 from retrieval_app.answers.question_match import (
+    KEY_LINE,
     MODEL,
     QUESTION_MARKS,
     SUFFIX,
@@ -74,7 +75,6 @@ OPENING = re.compile(r"[\W_]*")
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
 QUANTITY = re.compile(r"\d[\d.,/]*\s+[^\W\d_]{3}")  # "2 carrots" in a list
-KEY_LINE = re.compile(r"^[ \t]*[^\W\d_][^\n:|.!?]{0,40}:[ \t]+(?=\S)", re.MULTILINE)  # "Weight: 38 kg"
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
 CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")

@@ -100,7 +100,7 @@ _FORMULA = regex.compile(r"[\p{L}\p{N})]\s(?:[≈+*/×÷·^−]|=\s[\p{L}√Σ�
 _ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
 QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _CLAUSE = regex.compile(r"[;,:]\s|\s[–—]\s|[；，：、]")
-_KEY = regex.compile(r"([^:：\n]{1,40})[:：]\s")
+KEY_LINE = regex.compile(r"^[ \t]*([^\W\d_][^\n:|.!?]{0,40}):[ \t]+(?=\S)", regex.MULTILINE)  # "Weight: 38 kg"
 _ENUMERATION = regex.compile(r"(?:[^,;،、]{2,}[,;،、]){2}")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
 _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
@@ -343,13 +343,13 @@ class Weighing:
         self._by_passage = self._passages @ self._rarity / total
         words = self._held @ self._rarity / total
         known_words = self._held @ known / (float(known.sum()) or 1.0)
-        headings = {place.heading: matcher.match(content_words(place.heading, language)) for place in places}
+        self._headings = {place.heading: matcher.match(content_words(place.heading, language)) for place in places}
         whose = self._whose()
         titles = [matcher.match(content_words(source.context, language)) for source in sources] if whose else []
         rows = []
         for index, place in enumerate(places):
             share = 1.0 if place.opens else HEADING_SHARE
-            around = np.maximum(self._held[index], share * headings[place.heading])
+            around = np.maximum(self._held[index], share * self._headings[place.heading])
             alone = around if whose and _names(place.said, language) else None  # it says itself whose
             if index and places[index - 1].source == place.source and not place.is_row:
                 around = np.maximum(around, self._held[index - 1])
@@ -463,8 +463,8 @@ class Weighing:
         language = self.question.language
         keys: dict[tuple[int, str], dict[int, bool]] = {}
         for index, place in enumerate(self.places):
-            found = _KEY.match(place.text)
-            if found and not place.is_row and self._matcher.match(content_words(place.heading, language)).any():
+            found = KEY_LINE.match(place.text)
+            if found and not place.is_row and self._headings[place.heading].any():
                 words = content_words(found[1], language)
                 is_named = bool(words) and bool((self._matcher.match(words) > 0).sum() >= len(set(words)))
                 keys.setdefault((place.source, place.heading), {})[index] = is_named
