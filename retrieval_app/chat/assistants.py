@@ -146,7 +146,8 @@ def usual_collections(user: User, collections: Sequence[Collection]) -> list[Col
     newest = QueryRun.objects.filter(user=user, collection_name__in=names).newest_first().first()
     used: Sequence[str] = newest.collection_names if newest else ()
     shared = [each.pk for each in askable(collections) if not each.is_personal]
-    added = IngestBatch.objects.filter(collection__in=shared, created_by=user.get_username()).exclude(submitted=0)
+    added = IngestBatch.objects.filter(collection__in=shared, created_by=user.get_username())
+    added = added.exclude(submitted=0).exclude(kind=IngestBatch.Kind.REINDEX)
     last = added.select_related("collection").order_by("-created_at", "-id").first()
     if last and (newest is None or newest.created_at < last.created_at):
         used = (last.collection.name,)
