@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from django.db import OperationalError, connection, transaction
@@ -34,6 +35,7 @@ from collections_app.chunks.policies import policy_for, window_of
 from collections_app.jobs.operations import last_report, running
 from collections_app.models import Collection, NearDuplicate, Operation
 from ragd.store.store import execute, fetch_all
+from ragd.store.tables import LETTERLESS
 
 COUNT_TIMEOUT_S = 8
 SCAN_TIMEOUT_S = 30
@@ -56,38 +58,33 @@ FROM documents WHERE collection_id = %(collection_id)s AND chunk_policy <> '{{}}
 
 # The same rules as `collections_app.chunks.overlays.flags_of`, by the policy that cut each document. Contents lie apart
 # from their rows, so as few as possible are read: the number of bytes is known without, and tells that a chunk is
-# neither short nor long, and its first letters tell that it has some. Chunks come first: they may be on other nodes.
+# neither short nor long; an index holds those without letters. Chunks come first: they may be on other nodes.
 FOUND = """
 WITH c AS MATERIALIZED (
-    SELECT doc_id, chunk_index, token_count, enabled, revision, metadata->>'page' AS page,
+    SELECT doc_id, chunk_index, token_count, enabled, revision,
            CASE WHEN octet_length(content) BETWEEN %(short_bytes)s AND %(long_chars)s THEN octet_length(content)
-                ELSE length(content) END AS chars,
-           left(content, 64) COLLATE "pg_c_utf8" !~ '[[:alpha:]]'
-               AND content COLLATE "pg_c_utf8" !~ '[[:alpha:]]' AS no_letters
+                ELSE length(content) END AS chars
     FROM {table}
-), limits AS (
-    SELECT d.doc_id, d.title, p.target, p.chars,
-           greatest(%(short_words_min)s, p.target / %(short_share)s) AS short_words
-    FROM documents d, LATERAL (
-        SELECT coalesce((d.chunk_policy->>'target_tokens')::integer, %(target)s) AS target,
-               coalesce((d.chunk_policy->>'max_chars')::integer, %(chars)s) AS chars
-    ) AS p
-    WHERE d.collection_id = %(collection_id)s
+), letterless AS MATERIALIZED (SELECT doc_id, chunk_index FROM {table} WHERE {letterless}), limits AS (
+    SELECT doc_id, title, target, chars, greatest(%(short_words_min)s, target / %(short_share)s) AS short_words
+    FROM documents, LATERAL (
+        SELECT coalesce((chunk_policy->>'target_tokens')::integer, %(target)s) AS target,
+               coalesce((chunk_policy->>'max_chars')::integer, %(chars)s) AS chars
+    ) AS p WHERE collection_id = %(collection_id)s
 ), measured AS (
-    SELECT c.doc_id, l.title, c.chunk_index, c.token_count, c.enabled, c.page,
+    SELECT c.doc_id, l.title, c.chunk_index, c.token_count, c.enabled,
            c.token_count < l.short_words AND c.chars < %(word_chars)s * l.short_words AS short,
            CASE WHEN %(seen_words)s < l.target
                 THEN c.token_count > %(seen_words)s OR c.chars > least(l.chars, %(seen_chars)s)
                 ELSE c.token_count > l.target OR c.chars > l.chars END AS long,
-           c.no_letters, n.of_doc_id, n.of_chunk_index, n.share
+           w.doc_id IS NOT NULL AS no_letters, n.of_doc_id, n.of_chunk_index, n.share
     FROM c
     JOIN limits l ON l.doc_id = c.doc_id
+    LEFT JOIN letterless w ON w.doc_id = c.doc_id AND w.chunk_index = c.chunk_index
     LEFT JOIN near_duplicates n
       ON n.collection_id = %(collection_id)s AND n.doc_id = c.doc_id AND n.chunk_index = c.chunk_index
      AND n.revision = c.revision
-), flagged AS MATERIALIZED (
-    SELECT * FROM measured WHERE short OR long OR no_letters OR share IS NOT NULL
-)
+), flagged AS MATERIALIZED (SELECT * FROM measured WHERE short OR long OR no_letters OR share IS NOT NULL)
 SELECT counts.*, listed.* FROM (
     SELECT (SELECT count(*) FROM c), count(*), count(*) FILTER (WHERE short), count(*) FILTER (WHERE long),
            count(*) FILTER (WHERE no_letters), count(*) FILTER (WHERE share IS NOT NULL)
@@ -102,7 +99,7 @@ ORDER BY listed.doc_id, listed.chunk_index
 CONDITIONS = {"": "true", SHORT: "short", LONG: "long", NO_LETTERS: "no_letters", DUPLICATE: "share IS NOT NULL"}
 
 EXCERPTS = """
-SELECT doc_id, chunk_index, left(content, 300) FROM {table}
+SELECT doc_id, chunk_index, left(content, 300), metadata->>'page' FROM {table}
 WHERE (doc_id, chunk_index) IN (SELECT * FROM unnest(%(doc_ids)s::text[], %(numbers)s::integer[]))
 """
 
@@ -196,7 +193,8 @@ def find_outliers(collection: Collection, flag: str = "", *, offset: int = 0, li
     table = collection.chunks_table
     try:
         with _limited(COUNT_TIMEOUT_S):
-            found = fetch_all(connection, FOUND.format(table=table, condition=CONDITIONS[flag]), values)
+            sql = FOUND.format(table=table, letterless=LETTERLESS, condition=CONDITIONS[flag])
+            found = fetch_all(connection, sql, values)
             listed = [row[6:] for row in found if row[6] is not None]
             names = {"doc_ids": [row[0] for row in listed], "numbers": [row[2] for row in listed]}
             texts = fetch_all(connection, EXCERPTS.format(table=table), names) if listed else []
@@ -204,17 +202,17 @@ def find_outliers(collection: Collection, flag: str = "", *, offset: int = 0, li
         return None
     chunks, flagged, *by_flag = found[0][:6]
     counts = OutlierCounts(chunks, dict(zip(FLAGS, by_flag, strict=True)), flagged)
-    excerpts = {(doc_id, number): text for doc_id, number, text in texts}
-    return Outliers(counts, [_outlier(row, excerpts[row[0], row[2]]) for row in listed])
-
-
-def _outlier(row: Sequence[Any], excerpt: str) -> Outlier:
-    doc_id, title, number, tokens, enabled, page, short, long, no_letters, of_doc, of_number, share = row
-    result = zip(FLAGS, (short, long, no_letters, share is not None), strict=True)
-    like = None if share is None else (of_doc, of_number, share)
-    return Outlier(
-        doc_id, title, number, tokens, excerpt, enabled, page, tuple(flag for flag, has in result if has), like
+    excerpts = {(doc_id, number): shown for doc_id, number, *shown in texts}  # of those not deleted since
+    return Outliers(
+        counts, [_outlier(row, *excerpts[row[0], row[2]]) for row in listed if (row[0], row[2]) in excerpts]
     )
+
+
+def _outlier(row: Sequence[Any], excerpt: str, page: str | None) -> Outlier:
+    doc_id, title, number, tokens, enabled, short, long, no_letters, of_doc, of_number, share = row
+    flags = tuple(compress(FLAGS, (short, long, no_letters, share is not None)))
+    like = None if share is None else (of_doc, of_number, share)
+    return Outlier(doc_id, title, number, tokens, excerpt, enabled, page, flags, like)
 
 
 def scan_duplicates(

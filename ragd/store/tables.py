@@ -53,6 +53,7 @@ CREATE TRIGGER {partition}_document BEFORE INSERT OR UPDATE OF collection_id, do
     FOR EACH ROW EXECUTE FUNCTION ragd_need_document();
 """
 
+LETTERLESS = """content COLLATE "pg_c_utf8" !~ '[[:alpha:]]'"""
 # The keys and the check are those that attaching asks for: it finds them there, and reads no row.
 MAKE_PARTITION = """
 CREATE TABLE {partition} (LIKE chunks INCLUDING ALL EXCLUDING IDENTITY EXCLUDING INDEXES)
@@ -66,6 +67,7 @@ CREATE INDEX {partition}_metadata ON {partition} USING gin (metadata jsonb_path_
 CREATE INDEX {partition}_attributes ON {partition} USING gin (attributes jsonb_path_ops);
 CREATE INDEX {partition}_fts ON {partition} USING gin (fts) WITH (gin_pending_list_limit = 512);
 CREATE INDEX {partition}_access ON {partition} USING gin (access);
+CREATE INDEX {partition}_letterless ON {partition} (doc_id, chunk_index) WHERE {letterless};
 SELECT ragd_protect_chunks('{partition}', {collection_id}, {elsewhere});
 """
 
@@ -168,7 +170,7 @@ def create_partition(
     statements = MAKE_PARTITION
     if placement == "local":
         statements += NEED_DOCUMENT + (COMPACT_INDEX if embed_dims >= COMPACT_DIMS_MIN else "")
-    values = {"key": KEYS[placement], "elsewhere": str(placement != "local").lower()}
+    values = {"key": KEYS[placement], "letterless": LETTERLESS, "elsewhere": str(placement != "local").lower()}
     run_statements(connection, statements, collection_id, index_version, embed_dims, **values)
     distribute(connection, partition_name(collection_id, index_version), placement)
 

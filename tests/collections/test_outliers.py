@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from django.db import connection
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,6 +29,8 @@ from collections_app.documents.revisions.differences import (
 from collections_app.documents.revisions.services import RevisionChunk
 from collections_app.documents.services import delete_documents, ingest_text
 from collections_app.models import Collection, NearDuplicate
+from ragd.store.store import execute, fetch_all
+from ragd.store.tables import LETTERLESS
 from ragd.text.chunking import chunk
 from ragd.types import ChunkPolicy
 from tests.fakes.openai_server import OpenAIServer
@@ -58,6 +61,19 @@ def test_each_flag_is_counted_and_listed(notes: Collection) -> None:
     assert counts.by_flag == {"short": 1, "long": 1, "no_letters": 1, "duplicate": 0}
     assert set(flags(notes, "long")) == {("usual", 1)}
     assert [each.doc_id for each in find(notes, offset=1, limit=1).rows] == ["short"]
+
+
+def test_an_index_knows_the_chunks_without_letters_and_one_deleted_meanwhile_is_left_out(
+    notes: Collection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for doc_id in ("a", "b"):
+        ingest_text(notes, doc_id, " ".join(map(str, range(40))), metadata={"page": "7"})
+    sql = service.FOUND.format(table=notes.chunks_table, letterless=LETTERLESS, condition="true")
+    execute(connection, "SET LOCAL enable_seqscan = off")
+    plan = fetch_all(connection, f"EXPLAIN {sql}", service._scope(notes) | {"offset": 0, "limit": 9})
+    assert any(f"{notes.chunks_table}_letterless" in line for (line,) in plan)
+    monkeypatch.setattr(service, "EXCERPTS", f"{service.EXCERPTS} AND doc_id <> 'b'")
+    assert [(each.doc_id, each.page, each.flags) for each in find(notes).rows] == [("a", "7", ("no_letters",))]
 
 
 def test_the_rule_of_one_chunk_is_that_of_the_collection(notes: Collection) -> None:
