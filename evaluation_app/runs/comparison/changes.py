@@ -259,11 +259,11 @@ class QuestionChange:
 
     @cached_property
     def is_worse(self) -> bool:
-        return self.broke or any(item.gain < 0 for item in self.moves)
+        return self.broke or any(self._gain(name) < -SAME for name in self.deltas)
 
     @cached_property
     def is_better(self) -> bool:
-        return any(item.gain > 0 for item in self.moves)
+        return any(self._gain(name) > SAME for name in self.deltas)
 
     @property
     def lost(self) -> bool:
