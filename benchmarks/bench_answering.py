@@ -242,7 +242,7 @@ def main() -> None:
         for name, documents, questions in load(options.languages):
             store = search(connection, name, documents, answerer_of(name).embedder)
             asked = [each for each in questions if each.split == split]
-            if name in HYBRID or name.endswith(E5):
+            if asked and (name in HYBRID or name.endswith(E5)):
                 sets[name] = retrieve(asked, "hybrid", store)
             if asked and not name.endswith(E5):
                 sets[f"{name} words" if name in HYBRID else name] = retrieve(asked, "lexical", store)

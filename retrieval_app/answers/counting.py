@@ -144,11 +144,25 @@ class Resolver:
         if len(set(names)) == len(names) and first in names:
             return True
         column = next(iter(self.columns.get(first, ())), None)
-        if column is None or any(number_of(value) is None for value in self.table.values(column)):
-            return False
+        if column is None or not self._is_numeric(column):
+            return self._names_a_row_and_a_number()
         values = [item for item in self.reading.items if item.kind == "value"]
         rows = [[{key_of(value) for value in cell} for cell in row.cells] for row in self.table.rows]
         return sum(all(any(item.text in row[each] for each in item.columns) for item in values) for row in rows) == 1
+
+    def _is_numeric(self, column: int) -> bool:
+        return all(number_of(value) is not None for value in self.table.values(column))
+
+    def _names_a_row_and_a_number(self) -> bool:
+        """Whether the question names a column of numbers, and one row alone holds all of its other words: "How many
+        camping stoves are in stock?"."""
+        said = [key_of(token.text) for token in self.question.tokens if token.text.casefold() not in FILLERS]
+        if not any(self._is_numeric(column) for word in said for column in self.columns.get(word, ())):
+            return False
+        rest = {stem_of(word) for word in said if word not in self.columns}
+        words = [{stem_of(word) for cell in row.cells for value in cell for word in key_of(value).split()}
+                 for row in self.table.rows]  # fmt: skip
+        return bool(rest) and sum(rest <= of_row for of_row in words) == 1
 
     @property
     def is_about(self) -> bool:

@@ -84,13 +84,15 @@ CLOSED = (".", "!", "?", "\u3002", "\uff01", "\uff1f", "\u2026", ":", ";")
 class Part:
     """One of the questions in a question. sentences: best first, ties by source rank, then place. certainty: how sure
     it is that one of them answers. listing: all of what it asks for, in order, which answers in their place.
-    headline: their number, where that is asked for."""
+    headline: their number, where that is asked for. heading: that above the best one, where it is a part of the answer.
+    """
 
     question: str
     sentences: list[Sentence]
     certainty: float
     listing: list[Sentence]
     headline: str = ""
+    heading: Sentence | None = None
 
 
 class ExtractiveAnswerer:
@@ -134,7 +136,8 @@ class ExtractiveAnswerer:
             answers = lead_with_contrast([part for part in parts if part.certainty >= self.evidence_min])
             missing = [part.question for part in parts if part.certainty < self.evidence_min]
             best = choose_sentences([part.sentences for part in answers if not part.listing])
-            quotes = [*chain.from_iterable(part.listing for part in answers), *extend(best, used_sources)]
+            headings = [part.heading for part in answers if part.heading]
+            quotes = [*chain.from_iterable(part.listing for part in answers), *headings, *extend(best, used_sources)]
             headline = next((part.headline for part in answers if part.headline), "")
             checked = refusal if abstained else quote(quotes, used_sources, missing, headline)
             written = 0 if abstained else self.embedder.count_tokens(checked.answer)
@@ -152,10 +155,14 @@ class ExtractiveAnswerer:
             replace(item, score=round(float(score), 6))
             for item, score in zip(sentences, weighing.scores(), strict=True)
         ]
+        best = int(np.argmax(weighing.scores())) if scored else 0
+        if scored and weighing.goes_on(best):
+            scored[best + 1] = replace(scored[best + 1], score=scored[best].score)
         in_order = sorted(scored, key=lambda item: (-item.score, item.source, item.start))
         listing, certainty = [] if spans else find_listing(weighing, sentences, sources), weighing.certainty()
         if not listing:
-            return Part(query, in_order, certainty, [])
+            heading = find_heading(scored[best], sources) if scored and weighing.is_headed(best) else None
+            return Part(query, in_order, certainty, [], heading=heading)
         return Part(query, in_order, max(certainty, VALUE_CERTAINTY), listing, weighing.question.count(len(listing)))
 
     def read(
@@ -372,6 +379,12 @@ def extend(chosen: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sen
     return longer
 
 
+def find_heading(sentence: Sentence, sources: Sequence[Candidate]) -> Sentence | None:
+    """The heading above a sentence, where it stands in the passage."""
+    start = sources[sentence.source].content.rfind(sentence.heading, 0, sentence.start)
+    return Sentence(sentence.source, start, start + len(sentence.heading), sentence.heading) if start >= 0 else None
+
+
 def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sentence]:
     """All rows or items of the first table or list that is named as what is asked for, by the heading above it, its
     first column or the line before it; where they are long their names alone; of "How do I ...?" the numbered steps
@@ -387,7 +400,9 @@ def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Seq
         before = [line for line in before if line.endswith((":", "\uff1a"))]
         if asks == "steps":
             path = "\n".join([path_above(above), *before])
-            if first.mark[:1].isdigit() and weighing.is_named(path, f"{source.context}\n{path}"):
+            around = f"{source.context}\n{path}"
+            around += f"\n{source.content}" * weighing.is_of(path.rpartition("\n")[2])
+            if first.mark[:1].isdigit() and weighing.is_named(path, around):
                 return items if sum(len(item.text) for item in items) <= BLOCK_CHARS else []
             continue
         lead = (first.heading, *(first.columns or ())[:1], *before)

@@ -40,6 +40,7 @@ HARDEST_SHARE = 3  # of a question's tokens: the third that a text matches least
 HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the first
 NEITHER = 3.0  # how far a sentence that names neither of two things falls behind
 OTHER_KEY = 20.0  # more than any two scores differ by
+LACKING = 0.4  # of a certainty where a key of the question stands nowhere
 
 WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
 SUFFIX = regex.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
@@ -87,6 +88,8 @@ _EXACT = {  # of these kinds nothing else is an answer
     "mail": regex.compile(r"\w@\w[\w-]*\.\w"),
     "price": regex.compile(MODEL["money"]["words"]),
     "weight": regex.compile(MODEL["mass"]["words"]),
+    "birth": regex.compile(MODEL["birth"]["words"]),
+    "death": regex.compile(MODEL["death"]["words"]),
 }
 _EXACT_WORDS = frozenset(MODEL["exact_words"]["words"].split())
 _KINDS = (*_EXACT, "frequency", "date", "number", "person", "reason", "way", "formula")
@@ -102,6 +105,8 @@ QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _CLAUSE = regex.compile(r"[;,:]\s|\s[–—]\s|[；，：、]")
 KEY_LINE = regex.compile(r"^[ \t]*([^\W\d_][^\n:|.!?]{0,40}):[ \t]+(?=\S)", regex.MULTILINE)  # "Weight: 38 kg"
 _ENUMERATION = regex.compile(r"(?:[^,;،、]{2,}[,;،、]){2}")
+_HEADED = frozenset(MODEL["headed"]["words"].split())
+_MARKS = regex.compile(r"[\W_]+")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
 _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
 
@@ -229,7 +234,7 @@ _MEASURES = {
 }
 
 
-_FORMS = [frozenset(map(_stem, forms.split())) for forms in MODEL["irregular"]["forms"]]
+_FORMS = [frozenset(map(_stem, fold(forms).split())) for forms in MODEL["irregular"]["forms"]]
 _IRREGULAR = {form: forms - {form} for forms in _FORMS for form in forms}
 
 
@@ -329,6 +334,7 @@ class Weighing:
         self.tokens: dict[int, np.ndarray] = {}
         self.kind = "words"  # which weights count: see `with_meaning`
         language = question.language
+        self._keys = [index for index, word in enumerate(question.words) if any(map(str.isnumeric, word))]
         asks = language if question.kind in ("number", "price", "weight") else ""
         self._matcher = matcher = Matcher(question.words, question.either, asks)
         own = [content_words(place.said, language) for place in places]
@@ -345,7 +351,7 @@ class Weighing:
         known_words = self._held @ known / (float(known.sum()) or 1.0)
         self._headings = {place.heading: matcher.match(content_words(place.heading, language)) for place in places}
         whose = self._whose()
-        titles = [matcher.match(content_words(source.context, language)) for source in sources] if whose else []
+        self._titles = [matcher.match(content_words(_title(source), language)) for source in sources]
         rows = []
         for index, place in enumerate(places):
             share = 1.0 if place.opens else HEADING_SHARE
@@ -353,9 +359,11 @@ class Weighing:
             alone = around if whose and _names(place.said, language) else None  # it says itself whose
             if index and places[index - 1].source == place.source and not place.is_row:
                 around = np.maximum(around, self._held[index - 1])
-            of_another = (
-                bool(whose) and not (np.maximum(around, titles[place.source]) if alone is None else alone)[whose].any()
-            )
+            if whose and _points_back(place.said, language):
+                before = content_words(sources[place.source].content[: place.start], language)
+                alone = np.maximum.reduce([around, self._titles[place.source], matcher.match(before)])
+            own_words = np.maximum(around, self._titles[place.source]) if alone is None else alone
+            of_another = bool(whose) and not own_words[whose].any()
             rows.append(
                 (
                     words[index], known_words[index], float(around @ self._rarity / total - words[index]),
@@ -364,12 +372,14 @@ class Weighing:
                     words[index] / (float(words.max()) or 1.0),
                 )
             )  # fmt: skip
-        self._keys = [index for index, word in enumerate(question.words) if any(map(str.isnumeric, word))]
         asking = np.array([place.text.endswith(QUESTION_MARKS) for place in places], float)
         self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
+        self._timeless, self._named_values = self._say_no_time(), self._hold_named_value()
+        timed = ((1 - self._timeless) * (self._held > 0).any(axis=1)).any() * self._timeless
+        beside = self._named_values.any() * (1 - self._named_values)
         near = self._name_neither() + self._miss_focus() + self._hold_none() + self._below_others() + asking
-        far = np.maximum.reduce([self._of_other_keys(), self._beside_cell(), self._beside_key(), self._not_exact()])
-        self._behind = NEITHER * near + OTHER_KEY * far
+        far = [self._of_other_keys(), self._beside_cell(), self._beside_key(), self._not_exact(), timed, beside]
+        self._behind = NEITHER * near + OTHER_KEY * np.maximum.reduce(far)
 
     def with_meaning(self, tokens: Mapping[int, np.ndarray], kind: str = "meaning") -> Weighing:
         """The same with what an encoder says of some sentences, by index: for each token of the question its best
@@ -389,11 +399,48 @@ class Weighing:
         unread = [bool(self.tokens) and index not in self.tokens for index in range(len(self.places))]
         return scores - OTHER_KEY * np.array(unread, dtype=float)
 
+    def _say_no_time(self) -> np.ndarray:
+        """Of "When ...?" the sentences that say no time, neither by themselves nor by a heading with the question's
+        key, such as a version; none in a language whose words for time are not listed."""
+        moment = _expression("moment", self.question.language) if self.question.kind == "date" else None
+        keyed = {heading for heading, held in self._headings.items() if self._keys and (held[self._keys] > 0).all()}
+        says = [
+            moment is None or bool(moment.search(fold(place.said))) or place.heading in keyed for place in self.places
+        ]
+        return 1.0 - np.array(says, float)
+
+    def _hold_named_value(self) -> np.ndarray:
+        """The rows of two cells and the lines of keys whose key the question names, by half of its words, and whose
+        title, name or heading has the other words of the question: "How heavy is the EcoHeat 24?"."""
+        language, named = self.question.language, np.zeros(len(self.places))
+        if self.question.kind in ("reason", "way", "definition"):
+            return named
+        for index, place in enumerate(self.places):
+            key = KEY_LINE.match(place.text) if not place.is_row else None
+            cell = place.said.partition("; ")[0].rpartition(": ")[2] if len(place.columns or ()) == 2 else ""
+            words = content_words(key[1] if key else cell, language)
+            held = self._matcher.match(words) > 0
+            if words and 2 * held.sum() >= len(set(words)) and not held.all():
+                around = np.maximum(self._titles[place.source], self._headings[place.heading])
+                named[index] = (held | (around > 0)).all()
+        return np.maximum(named, self._hold_named_cell()) if self.question.kind == "person" else named
+
+    def _hold_named_cell(self) -> np.ndarray:
+        """Of "Who ...?" the rows with a whole cell in the question, of which nothing is left but a word, such as
+        "works": "Who works in Sales?"."""
+        language, sizes = self.question.language, np.zeros(len(self.places))
+        for index, place in enumerate(self.places):
+            cells = [frozenset(content_words(each.rpartition(": ")[2], language)) for each in place.read_as.split("; ")]
+            counts = [(int((self._matcher.match([*cell]) > 0).sum()), len(cell)) for cell in cells if cell]
+            whole = [held for held, size in counts if held >= size and held >= len(self.question.words) - 1]
+            sizes[index] = max(whole, default=0)
+        return np.asarray((sizes > 0) & (sizes == sizes.max(initial=1)), dtype=float)
+
     def _miss_focus(self) -> np.ndarray:
         """Of "What acid cleans it?" the sentences without acid, where one with it stands in a passage that holds every
         word of the question."""
         place = self._matcher.places.get(self.question.focus)
-        if place is None:
+        if place is None or self.question.focus in _HEADED:
             return np.zeros(len(self.places))
         whole: np.ndarray = np.all(self._passages > 0, axis=1)
         has = self._held[:, place] > 0
@@ -405,10 +452,10 @@ class Weighing:
         does."""
         if not self._matcher.either:
             return np.zeros(len(self.places))
-        names_one, pronoun = self._held[:, self._matcher.either[0]] > 0, _expression("leans", self.question.language)
+        names_one = self._held[:, self._matcher.either[0]] > 0
         for index, (before, place) in enumerate(pairwise(self.places), 1):
-            points = pronoun and before.source == place.source and pronoun.match(fold(place.said))
-            names_one[index] |= bool(points and names_one[index - 1])
+            points = before.source == place.source and _points_back(place.said, self.question.language)
+            names_one[index] |= points and names_one[index - 1]
         lacking: np.ndarray = names_one.any() * ~names_one
         return lacking.astype(float)
 
@@ -489,11 +536,29 @@ class Weighing:
         is_exact = self.question.kind in _EXACT
         if not self.places or self._absent == 1 or (is_exact and not self.order[:, ORDER.index("kind")].any()):
             return 0.0
+        best = int(np.argmax(self.scores()))
+        if self._timeless[best]:
+            return 0.0
         model = MODEL["certainty"][self.kind]
         value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
-        best = int(np.argmax(self.scores()))
-        is_certain = self._gives_value(best) or self._is_keyed_row(best)
+        value *= LACKING ** self._lacks_key()
+        is_certain = self._gives_value(best) or self._is_keyed_row(best) or bool(self._named_values[best])
         return max(value, VALUE_CERTAINTY) if is_certain else value
+
+    def _lacks_key(self) -> bool:
+        """Whether no source holds a number or key of the question, or that of which it asks how many."""
+        texts = " ".join(f"{source.context} {source.content}" for source in self.sources)
+        numbers = [name for name in self.question.names if name[0].isdigit()]
+        is_counted = self.question.asks == "count" and self.question.language in _MEASURES  # others bend their nouns
+        focus = self._matcher.places.get(self.question.focus) if is_counted else None
+        is_absent = focus is not None and not self._passages[:, focus].any()
+        return is_absent or any(number.rstrip(".,") not in texts for number in numbers)
+
+    def goes_on(self, index: int) -> bool:
+        """Whether the sentence behind it in its passage holds all words of the question that it lacks, one at least."""
+        held, behind = self._held[index] > 0, self._held[index + 1 : index + 2] > 0
+        is_beside = len(behind) and self.places[index + 1].source == self.places[index].source
+        return bool(is_beside and not held.all() and (held | behind[0]).all())
 
     def names_all(self, text: str) -> bool:
         """Whether it holds every word of the question."""
@@ -509,6 +574,19 @@ class Weighing:
         """Whether the lead of a list holds the first word of the question, and that or the text above the others."""
         above, around = (self._matcher.match(content_words(each, self.question.language)) > 0 for each in (lead, text))
         return bool(above[:1].all() and len(above) and (above | around).all())
+
+    def is_headed(self, index: int) -> bool:
+        """Whether the heading above a sentence gives what is asked for: the version, the section, or a date that the
+        sentence lacks."""
+        place, moment = self.places[index], _expression("moment", self.question.language)
+        if self.question.kind == "date":
+            return bool(moment and moment.search(fold(place.heading)) and not moment.search(fold(place.said)))
+        return bool(place.heading) and self.question.focus in _HEADED
+
+    def is_of(self, heading: str) -> bool:
+        """Whether the question has every word of a heading."""
+        words = content_words(heading, self.question.language)
+        return bool(words) and bool((self._matcher.match(words) > 0).sum() >= len(set(words)))
 
     def _is_keyed_row(self, index: int) -> bool:
         """Whether it is a row with all keys and numbers of the question, and its passage has the other words."""
@@ -567,7 +645,7 @@ class Weighing:
         if kind == "way":
             return 0.5 * bool(_CODE.search(text))  # many a sentence holds one
         if kind in _EXACT:
-            return float(bool(_EXACT[kind].search(fold(text))))
+            return float(bool(_EXACT[kind].search(fold(text.replace("_", " ")))))
         if kind == "formula":
             return 2.0 * bool(_FORMULA.search(text))
         if kind == "definition":
@@ -584,6 +662,17 @@ class Weighing:
             term = place.said.partition("; ")[0].rpartition(": ")[2]
         words = content_words(term, self.question.language)
         return len(words) <= len(self.question.words) + 1 and bool((self._matcher.match(words) > 0).all())
+
+
+def _title(source: Candidate) -> str:
+    """What a document is called, and the headings above a passage."""
+    return f"{source.context} {_MARKS.sub(' ', source.doc_id)}"
+
+
+def _points_back(text: str, language: str) -> bool:
+    """Whether it begins with a pronoun of what was named before."""
+    pronoun = _expression("leans", language)
+    return bool(pronoun and pronoun.match(fold(text)))
 
 
 def _alignment(tokens: np.ndarray) -> tuple[float, float]:

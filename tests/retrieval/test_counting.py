@@ -294,6 +294,22 @@ def test_what_cannot_be_counted_is_quoted_where_it_is_said(
     assert (run.answerer, [each["quote"] for each in run.citations]) == (answerer, [quotes] if quotes else [])
 
 
+@pytest.mark.parametrize(
+    ("question", "quotes"),
+    [
+        ("How many camping stoves are in stock?", ["Camping stove | 32 | red"]),
+        ("How many tents are in stock?", []),  # of two rows
+        ("How many camping stoves are red?", []),
+    ],
+)
+def test_one_cell_of_a_row_that_is_named_says_how_many(question: str, quotes: list[str]) -> None:
+    rows = "| Camping stove | 32 | red |\n| Small tent | 5 | red |\n| Large tent | 4 | green |\n"
+    collection = make_collection("shop", empty=True)
+    ingest_text(collection, "shop.md", f"# Shop\n\n| name | stock | colour |\n|---|---|---|\n{rows}", title="Shop")
+    run = ask(QueryRequest(collection, question, RetrievePlan(), "api"))
+    assert [each["quote"] for each in run.citations if run.answerer == "extractive"] == quotes
+
+
 def test_a_row_that_sums_up_does_not_stand_in_the_way_of_others() -> None:
     text = "| Region | Product | Units |\n| --- | --- | --- |\n| EU | Hub | 7 |\n| US | Hub | 3 |\n| Total |  | 10 |\n"
     result = count_in(text, "How many rows have Region EU?")

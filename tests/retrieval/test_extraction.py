@@ -299,6 +299,12 @@ WEIR = "A lock is a chamber. A lock and a dam are old. A dam holds water back; a
 WEHR = "Eine Schleuse ist eine Kammer. Ein Wehr staut das Wasser, eine Schleuse hebt die Schiffe."
 SHEET = "Product: Solar 5\nMaker: Helion\nCharging time: 4 hours by day\nPrice: 49 EUR\nWarranty: 24 months"
 KESSEL = "Der Kessel ist rot und steht im Keller. Das Gewicht beträgt 38 kg. Der Kessel ist 12 Jahre im Betrieb."
+WORLD = "The flat has a cellar. The launch is planned for 16 June. The tenant keeps a cat. Dogs are banned."
+STAFF = "| name | team | since |\n|---|---|---|\n| Lena Petrov | Sales | 2020 |\n| Omar Haddad | IT | 2021 |\n"
+VITA = (
+    "Nadia Feldmann (born 8 February 1921; died 30 October 1999) was a botanist. She was born in Graz. "
+    "Her husband was the engineer Duarte Pinto. They met in Porto in 1950."
+)
 PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pumpe wird jeden Montag gereinigt."
 
 
@@ -362,6 +368,17 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("How do I return an aligner?", CLINIC, "1. Rinse it.", ["Rinse it.", "Post it in the box."]),
         ("What does the Solar 5 cost?", SHEET, "Price: 49 EUR", ["Price: 49 EUR"]),
         ("How long does charging take?", SHEET, "Charging", ["Charging time: 4 hours by day"]),
+        ("Who works in Sales?", STAFF, "", ["Lena Petrov | Sales | 2020"]),
+        ("Which version added dark mode?", RELEASES, "4.1", ["4.1 (January 2026)", "Added dark mode."]),
+        ("When was 4.1 released?", RELEASES, "4.1 (January 2026)", ["4.1 (January 2026)"]),
+        ("When was 4.3 released?", RELEASES, WEAK_EVIDENCE, []),
+        ("When was Nadia Feldmann born?", VITA, "", [VITA.partition(" She")[0]]),
+        ("Where was she born?", "Ada left in 1950. She was born in Graz.", "", ["She was born in Graz."]),
+        ("When did Nadia Feldmann die?", VITA, "", [VITA.partition(" She")[0]]),
+        ("When was Duarte Pinto born?", VITA, WEAK_EVIDENCE, []),
+        ("When is the launch?", WORLD, "", ["The launch is planned for 16 June."]),
+        ("When is the cellar opened?", WORLD, WEAK_EVIDENCE, []),
+        ("May the tenant keep a dog?", WORLD, "", ["The tenant keeps a cat.", "Dogs are banned."]),
         ("What is the difference between a lock and a dam?", WEIR, "", ["A dam holds water back; a lock lifts ships."]),
         ("Was ist der Unterschied zwischen einem Wehr und einer Schleuse?", WEHR, "", [WEHR.partition(". ")[2]]),
     ],
@@ -396,6 +413,25 @@ def test_what_is_named_is_quoted_alone(query: str, quoted: str) -> None:
 """
     checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language="en")]).checked
     assert [each.quote for each in checked.citations] == [quoted]
+
+
+@pytest.mark.parametrize(
+    ("query", "doc_id", "quotes"),
+    [
+        ("How heavy is the EcoHeat 24?", "manual", ["Weight | 38 kg"]),
+        ("How loud is the EcoHeat 24?", "manual", ["Sound level | 47 dB"]),
+        ("What is the weight of the boiler?", "boiler-manual.md", ["Weight | 38 kg"]),
+        ("What is the weight of the boiler?", "manual", []),
+        ("What is the weight of the valve?", "boiler-manual.md", []),
+    ],
+)
+def test_a_key_with_what_the_title_names_is_an_answer(query: str, doc_id: str, quotes: list[str]) -> None:
+    text = (
+        "| property | value |\n|---|---|\n| Weight | 38 kg |\n| Sound level | 47 dB |\n\nOpen the valve of the boiler."
+    )
+    given = replace(source(doc_id, text, language="en"), context="EcoHeat 24 > Technical data")
+    checked = ExtractiveAnswerer(local()).answer(query, [given]).checked
+    assert [each.quote for each in checked.citations] == quotes
 
 
 @pytest.mark.parametrize(("title", "is_found"), [("RX-200 router manual", True), ("Bridge manual", False)])
