@@ -589,10 +589,14 @@ class Weighing:
         return bool(words) and bool((self._matcher.match(words) > 0).sum() >= len(set(words)))
 
     def _is_keyed_row(self, index: int) -> bool:
-        """Whether it is a row with all keys and numbers of the question, and its passage has the other words."""
+        """Whether it is a row with all keys and numbers of the question, and its passage has the other words, or all
+        but one where its first cell is the key."""
         place = self.places[index]
-        has_all = bool((self._passages[place.source] > 0).all() and (self._held[index, self._keys] > 0).all())
-        return place.is_row and bool(self._keys) and has_all
+        first = {*content_words(place.said.partition("; ")[0].rpartition(": ")[2], self.question.language)}
+        keys = {self.question.words[each] for each in self._keys}
+        may_lack = bool(keys) and keys <= first <= {*self.question.words}
+        has_keys = place.is_row and bool(keys) and bool((self._held[index, self._keys] > 0).all())
+        return has_keys and int((self._passages[place.source] == 0).sum()) <= may_lack
 
     def _gives_value(self, index: int) -> bool:
         """Whether a sentence says only words of the question, two at least, and a number or key that is new."""

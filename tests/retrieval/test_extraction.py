@@ -300,6 +300,7 @@ WEHR = "Eine Schleuse ist eine Kammer. Ein Wehr staut das Wasser, eine Schleuse 
 SHEET = "Product: Solar 5\nMaker: Helion\nCharging time: 4 hours by day\nPrice: 49 EUR\nWarranty: 24 months"
 KESSEL = "Der Kessel ist rot und steht im Keller. Das Gewicht beträgt 38 kg. Der Kessel ist 12 Jahre im Betrieb."
 WORLD = "The flat has a cellar. The launch is planned for 16 June. The tenant keeps a cat. Dogs are banned."
+COVER = "## Cover\n\nThe house is covered.\n\n## Exclusions\n\n- Sport\n- War\n"
 STAFF = "| name | team | since |\n|---|---|---|\n| Lena Petrov | Sales | 2020 |\n| Omar Haddad | IT | 2021 |\n"
 VITA = (
     "Nadia Feldmann (born 8 February 1921; died 30 October 1999) was a botanist. She was born in Graz. "
@@ -340,6 +341,8 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("How heavy is the boiler?", BOILER, "", ["Weight | 38 kg"]),
         ("Wie schwer ist der Kessel?", KESSEL, "", ["Das Gewicht beträgt 38 kg."]),
         ("What should I do at E12?", BOILER, "", ["E12 | Call the service"]),
+        ("What should I do when E12 is displayed?", BOILER, "", ["E12 | Call the service"]),
+        ("Who found out that E12 is displayed in Rome?", BOILER, WEAK_EVIDENCE, []),
         ("What acid is used to descale the boiler?", BOILER, "", ["Use citric acid."]),
         ("How do I descale the boiler?", BOILER, "1. Close the valve.", ["Close the valve.", "Rinse twice."]),
         ("When does the clinic close on Friday?", CLINIC, "", ["Friday | 8:00 | 14:00"]),
@@ -368,6 +371,8 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("How do I return an aligner?", CLINIC, "1. Rinse it.", ["Rinse it.", "Post it in the box."]),
         ("What does the Solar 5 cost?", SHEET, "Price: 49 EUR", ["Price: 49 EUR"]),
         ("How long does charging take?", SHEET, "Charging", ["Charging time: 4 hours by day"]),
+        ("What is excluded from cover?", COVER, "- Sport", ["Sport", "War"]),
+        ("When does the pump start?", "The pump starts at 38 percent. The pump begins in May.", "The pump begins", []),
         ("Who works in Sales?", STAFF, "", ["Lena Petrov | Sales | 2020"]),
         ("Which version added dark mode?", RELEASES, "4.1", ["4.1 (January 2026)", "Added dark mode."]),
         ("When was 4.1 released?", RELEASES, "4.1 (January 2026)", ["4.1 (January 2026)"]),
@@ -451,6 +456,8 @@ def test_what_follows_a_list_is_none_of_its_items() -> None:
 @pytest.mark.parametrize(
     ("text", "language", "kind"),
     [
+        ("When is it open?", "en", "date"), ("Tell me when it is open.", "en", "date"),
+        ("What should I do when it rings?", "en", "way"), ("What happens when it rings?", "en", ""),
         ("What is a plan?", "en", "definition"), ("What costs a plan?", "en", ""), ("Was ist das?", "de", "definition"),
         ("¿Cómo se llamaba el caballo?", "es", ""), ("¿Cómo se abre?", "es", "way"), ("في اي فيلم ظهر؟", "ar", ""),
         ("What is the formula of BM25?", "en", "formula"),
