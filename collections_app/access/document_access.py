@@ -26,6 +26,7 @@ from collections_app.access.permissions import ADMINISTRATORS, EVERYBODY, Permis
 from collections_app.access.services import access_of_key, access_of_user, principals_of
 from collections_app.audit import services
 from collections_app.documents.stored_documents import lock_documents, parent_of
+from collections_app.domain.rows import prepared, reader_of
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey, Collection, Document, IngestJob
 from collections_app.uploads.options import ATTACHMENT, Origin
@@ -191,7 +192,7 @@ def put_list(collection: Collection, doc_ids: Sequence[str], access_list: Access
 def lists_of(collection: Collection, doc_ids: Iterable[str]) -> dict[str, AccessList]:
     """Of those documents, there or not, that have a list; whoever asks. The caller decides what it tells."""
     with system_access():
-        rows = fetch_all(connection, LISTS, {"collection": collection.pk, "doc_ids": list(doc_ids)})
+        rows = fetch_all(prepared, LISTS, {"collection": collection.pk, "doc_ids": list(doc_ids)})
     return {doc_id: AccessList(tuple(codes), origin, tuple(unknown)) for doc_id, codes, origin, unknown in rows}
 
 
@@ -388,7 +389,7 @@ def access_of_sender(origin: Origin) -> Access:
         return SYSTEM
     user_id, key_id = origin.sender
     if key_id is not None:
-        key = ApiKey.objects.filter(pk=key_id).first()
+        key = reader_of(ApiKey).find("r.id = %(id)s", {"id": key_id})
         return (access_of_key(key) if key is not None else None) or NOBODY
     user = User.objects.filter(pk=user_id or 0).first()
     return access_of_user(user) if user is not None else NOBODY

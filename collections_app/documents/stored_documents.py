@@ -22,6 +22,7 @@ from django.db import connection
 
 from collections_app.advisory_locks import LOCK_NAME, document_seed, lock_names, named
 from collections_app.chunks import overlays
+from collections_app.domain.rows import prepared
 from collections_app.errors import ServiceError
 from collections_app.index.embedding_checkpoints import Chunks
 from collections_app.models import Chunk as StoredChunk
@@ -120,10 +121,8 @@ def lock_document(collection: Collection, doc_id: str) -> StoredDocument | None:
 
 def find_stored(collection: Collection, doc_id: str) -> StoredDocument | None:
     """What is stored of a document at this moment, without waiting for anybody."""
-    with connection.cursor() as cursor:
-        cursor.execute(STORED_DOCUMENT, {"doc_id": doc_id, "collection_id": collection.pk})
-        row = cursor.fetchone()
-    return None if row is None else _stored(row)
+    rows = fetch_all(prepared, STORED_DOCUMENT, {"doc_id": doc_id, "collection_id": collection.pk})
+    return _stored(rows[0]) if rows else None
 
 
 def _stored(row: Sequence[Any]) -> StoredDocument:

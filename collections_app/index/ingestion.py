@@ -14,11 +14,13 @@ from typing import Any, Protocol, TypeVar
 
 from django.conf import settings
 from django.db import connection, transaction
+from django.utils import timezone
+from pydantic_core import to_json
 
 import ragd
 from collections_app.access.context import elevated
 from collections_app.access.document_access import Codes, require_readable, settle_list
-from collections_app.access.permissions import Permission
+from collections_app.access.permissions import EVERYBODY, Permission
 from collections_app.documents.files import drop_unused_pages, store_pages
 from collections_app.documents.revisions.services import keep_revision
 from collections_app.documents.stored_documents import (
@@ -35,6 +37,7 @@ from collections_app.documents.stored_documents import (
     size_utf8,
     text_pieces,
 )
+from collections_app.domain.rows import prepared
 from collections_app.endpoints.providers import ingest_embedder
 from collections_app.index.embedding_checkpoints import CutChunks, EmbeddedChunks, EmbeddingCheckpoints, KnownVectors
 from collections_app.index.stores import open_store, stores_tokens
@@ -45,8 +48,9 @@ from ragd.errors import EmptyContent, IndexVersionChanged
 from ragd.normalization import has_visible
 from ragd.readers import PageLayout
 from ragd.store.analysis import own_language_of
+from ragd.store.chunk_writer import DocumentRow
 from ragd.store.indexing import index_stream
-from ragd.store.store import cursor, execute
+from ragd.store.store import cursor, execute, fetch_all
 from ragd.text.chunking import document_text, iter_bound, iter_chunks, segment_spans
 from ragd.text.languages import AUTO, detect_language
 from ragd.text.structure import Structure
@@ -60,6 +64,13 @@ STORED_FIELDS = (
     "chunk_count", "content_hash", "source_hash", "page_map", "cell_map", "segments", "chunk_policy", "warnings",
     "revision", "language", "language_stated", "updated_at",
 )  # fmt: skip
+WRITTEN_FIELDS = ("collection_id", "doc_id", "created_at", *STORED_FIELDS)
+WRITE_ROW = f"""
+INSERT INTO documents ({", ".join(WRITTEN_FIELDS)})
+SELECT {", ".join(WRITTEN_FIELDS)} FROM jsonb_populate_record(NULL::documents, %(row)s::jsonb)
+ON CONFLICT (collection_id, doc_id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in STORED_FIELDS)}
+RETURNING revision, enabled, chunk_count, access
+"""  # noqa: S608  (constants)
 
 MAKE_TEXT = "CREATE TEMPORARY TABLE ragd_text (content text) ON COMMIT DROP"
 COPY_TEXT = "COPY ragd_text FROM STDIN (FORMAT BINARY)"
@@ -224,7 +235,7 @@ def in_current_index_version(collection: Collection, work: Callable[[], Result])
 
 def _open_same(collection: Collection) -> ragd.Store:
     """The store to write what was chunked and embedded for `collection`. The caller holds the lock on the document."""
-    store = open_store(collection)
+    store = open_store(collection, over=prepared)
     if store.collection.index_version != collection.index_version:
         raise IndexVersionChanged(
             f"index version {store.collection.index_version} of {collection.name!r} began to serve meanwhile; nothing"
@@ -371,7 +382,7 @@ def find_language(collection: Collection, text: str) -> str:
     that hidden ones change nothing."""
     if collection.language != AUTO:
         return detect_language(text)
-    return detect_language(text, partial(own_language_of, connection, collection.pk, collection.index_version))
+    return detect_language(text, partial(own_language_of, prepared, collection.pk, collection.index_version))
 
 
 def with_language(chunks: Iterable[Chunk], language: str) -> Iterator[Chunk]:
@@ -441,20 +452,23 @@ def _store(
     if stored is not None and stored.revision != document.revision:
         keep_revision(document.collection, stored, document.doc_id, text=document.text, cause=cause)
     document.chunk_count = len(chunks)
-    _write_row(document)
-    index_stream(chunks, store, anew=anew, between=check)
-    return IngestOutcome(len(chunks), document.token_count, False, document.revision, chars=document.size_chars)
+    written = _write_row(document)
+    new = {document.doc_id: written} if stored is None else {}
+    index_stream(chunks, store, anew=anew, new=new, between=check)
+    is_open = EVERYBODY in written[3]
+    return IngestOutcome(len(chunks), document.token_count, False, document.revision, document.size_chars, is_open)
 
 
-def _write_row(document: Document) -> None:
+def _write_row(document: Document) -> DocumentRow:
     text = document.text
     if is_long := len(text) > LONG_CHARS:
         document.text = ""
-    Document.objects.bulk_create(
-        [document], update_conflicts=True, unique_fields=["collection", "doc_id"], update_fields=STORED_FIELDS
-    )
+    document.updated_at = timezone.now()
+    row = to_json({name: getattr(document, name) for name in WRITTEN_FIELDS})
+    ((revision, enabled, chunk_count, access),) = fetch_all(prepared, WRITE_ROW, {"row": row.decode()})
     if is_long:
         write_text(document.collection_id, document.doc_id, text)
+    return revision, enabled, chunk_count, access
 
 
 def write_text(collection_id: int, doc_id: str, text: str) -> None:

@@ -70,13 +70,15 @@ running: dict[str, Any] = {"job": None, "jobs_done": 0}  # of this process, for 
 
 @dataclass(frozen=True, slots=True)
 class IngestOutcome:
-    """What a document is after its ingest. chunks_written: chunks that it consists of; tokens_estimated: its words."""
+    """What a document is after its ingest. chunks_written: chunks that it consists of; tokens_estimated: its words;
+    is_open: it was seen to have no access list."""
 
     chunks_written: int
     tokens_estimated: int
     unchanged: bool
     revision: int
     chars: int = 0
+    is_open: bool = False
 
 
 def claim_job(job_id: uuid.UUID | str, worker: str) -> IngestJob | None:

@@ -139,8 +139,8 @@ def _draft(job: IngestJob, upload: Upload, parsed: ParsedDocument, *, is_new: bo
 def _warn_of_list(collection: Collection, job: IngestJob) -> CommitHook:
     """A hook that notes with the job which names of the document's access list are of nobody."""
 
-    def warn(_: attempts.IngestOutcome) -> None:
-        listed = lists_of(collection, [job.doc_id]).get(job.doc_id)
+    def warn(outcome: attempts.IngestOutcome) -> None:
+        listed = None if outcome.is_open else lists_of(collection, [job.doc_id]).get(job.doc_id)
         if listed is not None and listed.unknown:
             job.warnings = [*job.warnings, unknown_names_warning(listed.unknown)]
 

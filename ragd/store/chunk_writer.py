@@ -22,7 +22,19 @@ import numpy.typing as npt
 from ragd.models.folder_embedder import LEARNED_SCALE
 from ragd.store.analysis import EVERYBODY, PARSED, learned_terms, parse_params
 from ragd.store.postings import WEIGHT_MAX, drop_postings, extend_postings
-from ragd.store.store import REBAKE, REBAKE_LIMIT, RESTRICTED, SET_BAKED, Store, bake_length, cursor, execute, fetch_all
+from ragd.store.store import (
+    REBAKE,
+    REBAKE_LIMIT,
+    RESTRICTED,
+    SEGMENTS,
+    SET_BAKED,
+    Segment,
+    Store,
+    bake_length,
+    cursor,
+    execute,
+    fetch_all,
+)
 from ragd.types import Chunk, canonical_json
 
 # of a document: revision, whether it is enabled, its number of chunks, who may read it
@@ -184,13 +196,13 @@ ON CONFLICT (collection_id, index_version, term)
 DO UPDATE SET chunk_count = chunk_terms.chunk_count + excluded.chunk_count
 """
 
-COUNT_CHUNKS = """
+COUNT_CHUNKS = f"""
 UPDATE chunk_stats
 SET chunk_count = chunk_count + %(added)s, open_count = open_count + %(opened)s,
     length_total = length_total + %(length)s
 WHERE collection_id = %(collection_id)s AND index_version = %(index_version)s
-RETURNING chunk_count, open_count, length_total, length_baked
-"""
+RETURNING chunk_count, open_count, length_total, length_baked, {SEGMENTS}
+"""  # noqa: S608  (constants of the library)
 
 COUNT_BOTH = f"WITH terms AS ({COUNT_TERMS}) {COUNT_CHUNKS}"
 
@@ -367,14 +379,15 @@ def count_words(words: Words | None, access: Sequence[Sequence[int]], change: Ch
 
 def settle_statistics(change: Change, store: Store) -> None:
     """Move the statistics along; then the weights by the mean length that comes of it, and the postings."""
-    rows, count, total, baked = _apply(change, store)
+    rows, count, total, baked, segments = _apply(change, store)
     if store.collection.hybrid_enabled:
-        follow_length(store, count - change.open_rows, count, total, baked)
-        extend_postings(store, rows)
+        is_kept = follow_length(store, count - change.open_rows, count, total, baked) == baked
+        extend_postings(store, rows, segments if is_kept else [])
 
 
-def _apply(change: Change, store: Store) -> tuple[int, int, int, float]:
-    """Returns rows, open rows, their summed length, and the mean length that weights are computed with."""
+def _apply(change: Change, store: Store) -> tuple[int, int, int, float, list[Segment]]:
+    """Returns rows, open rows, their summed length, the mean length that weights are computed with, and the segments of
+    the postings."""
     terms, changes = change.per_term()
     params: dict[str, Any] = {**store.scope, "added": change.rows, "opened": change.open_rows, "length": change.length}
     first = 0
@@ -385,8 +398,8 @@ def _apply(change: Change, store: Store) -> tuple[int, int, int, float]:
         if first >= len(terms):
             break
         execute(store.connection, COUNT_TERMS, params)
-    ((rows, count, total, baked),) = fetch_all(store.connection, COUNT_BOTH, params)
-    return int(rows), int(count), int(total), float(baked)
+    ((rows, count, total, baked, segments),) = fetch_all(store.connection, COUNT_BOTH, params)
+    return int(rows), int(count), int(total), float(baked), [Segment(*each) for each in segments]
 
 
 def follow_length(store: Store, rows_before: int, count: int, total: int, baked: float) -> float:

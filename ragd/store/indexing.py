@@ -49,6 +49,7 @@ Key = tuple[str, int]
 # digest, start, end, tags, metadata, enabled, attributes
 Row = tuple[str, int, int, tuple[str, ...], Mapping[str, Any], bool, Mapping[str, Any]]
 
+NONE: Mapping[str, chunk_writer.DocumentRow] = {}
 COUNTS = ("written", "unchanged", "deleted", "embedded")
 
 
@@ -76,28 +77,34 @@ def index(chunks: Sequence[Chunk], store: Store) -> dict[str, int]:
 
 
 def index_stream(
-    chunks: Iterable[Chunk], store: Store, *, anew: bool = False, between: Callable[[], None] | None = None
+    chunks: Iterable[Chunk],
+    store: Store,
+    *,
+    anew: bool = False,
+    new: Mapping[str, chunk_writer.DocumentRow] = NONE,
+    between: Callable[[], None] | None = None,
 ) -> dict[str, int]:
     """index() for chunks that are taken one after the other, whatever their number: PIECE are in memory at a time.
 
     chunks: bound, one document after the other, each numbered 0, 1, ... in order. One without `embedding` is embedded
     with the store's embedder if its text is not stored at its place, while other writers of the collection wait: give
-    the vectors along where that takes long. anew: every row is written, also where nothing changed. between() is
-    called between two pieces; what it raises passes through. No chunks: nothing is done.
+    the vectors along where that takes long. anew: every row is written, also where nothing changed. new: what the
+    caller has just written of documents without chunks, so that nothing is looked for. between() is called between two
+    pieces; what it raises passes through. No chunks: nothing is done.
 
     Returns and raises what index() does. Runs in the caller's transaction, so a failure leaves the previous version.
     """
-    return _Replacement(store, anew=anew).run(_checked(chunks, store), PIECE, between)
+    return _Replacement(store, anew=anew, new=new).run(_checked(chunks, store), PIECE, between)
 
 
 class _Replacement:
     """Documents on their way into the store, some chunks at a time; the statistics move at the end."""
 
-    def __init__(self, store: Store, *, anew: bool = False) -> None:
-        self.store, self.anew = store, anew
+    def __init__(self, store: Store, *, anew: bool = False, new: Mapping[str, chunk_writer.DocumentRow] = NONE) -> None:
+        self.store, self.anew, self.new = store, anew, new
         self.change = chunk_writer.Change()
         self.counts = dict.fromkeys(COUNTS, 0)
-        self.documents: dict[str, chunk_writer.DocumentRow] = {}
+        self.documents = dict(new)
         self.sizes: dict[str, int] = {}
         self.baked: float | None = None  # by which the weights of new rows are computed; None before the first
         self.inserted = 0
@@ -144,6 +151,8 @@ class _Replacement:
         """What is stored at the places of these chunks, and of each document the one after them."""
         firsts = {chunk.doc_id: self.sizes.get(chunk.doc_id, 0) for chunk in piece}
         self.sizes |= {chunk.doc_id: chunk.chunk_index + 1 for chunk in piece}
+        if self.new.keys() >= firsts.keys():
+            return {}
         ends = [self.sizes[doc_id] for doc_id in firsts]
         params = {"doc_ids": list(firsts), "firsts": list(firsts.values()), "ends": ends}
         existing = _read_rows(self.store, EXISTING_PIECE, self.store.scope | params)

@@ -135,12 +135,12 @@ def build_missing_postings(store: Store) -> int:
     return 0 if count < POSTINGS_MIN or read_segments(store) else build_postings(store)
 
 
-def extend_postings(store: Store, chunk_count: int) -> None:
+def extend_postings(store: Store, chunk_count: int, segments: list[Segment]) -> None:
     """Keep the segments up with what was written; index() calls it, holding the lock of the statistics.
 
-    Does nothing below POSTINGS_MIN chunks while there are no segments, nor while the tail is short.
+    segments: those that there are, oldest first. Does nothing below POSTINGS_MIN chunks while there are none, nor while
+    the tail is short.
     """
-    segments = read_segments(store)
     if not segments:
         if chunk_count >= POSTINGS_MIN:
             build_postings(store)

@@ -197,7 +197,7 @@ HALFVEC_INDEX_DIMS = 4000
 EXACT_THRESHOLD = 20_000
 REBAKE_LIMIT = 20_000
 
-COLLECTION_BY_NAME = """
+COLLECTION = """
 SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, index_version, chunk_policy::text, vector_type,
        CASE WHEN ragd_reads_all(id) THEN NULL ELSE ragd_principals(id) END AS principals,
        CASE WHEN ragd_reads_all(id) THEN NULL
@@ -205,7 +205,7 @@ SELECT id, name, embed_model, embed_dims, hybrid_enabled, language, index_versio
        coalesce((SELECT s.placement FROM chunk_stats s
                  WHERE s.collection_id = collections.id AND s.index_version = collections.index_version), 'local')
 FROM collections
-WHERE (deleted_at IS NULL OR %(hidden)s) AND (name = %(name)s OR id = %(id)s)
+WHERE (deleted_at IS NULL OR %(hidden)s) AND {named} = %(collection)s
 """
 
 COUNT_LENGTHS = """
@@ -393,12 +393,8 @@ class Store:
 
     def _load(self, collection: str | int) -> CollectionInfo:
         by_name = isinstance(collection, str)
-        params = {
-            "name": collection if by_name else None,
-            "id": None if by_name else collection,
-            "hidden": self.hidden and not by_name,
-        }
-        rows = fetch_all(self.connection, COLLECTION_BY_NAME, params)
+        params = {"collection": collection, "hidden": self.hidden and not by_name}
+        rows = fetch_all(self.connection, COLLECTION.format(named="name" if by_name else "id"), params)
         if not rows:
             raise UnknownCollection(f"there is no collection {collection!r}; create it first, or check its name")
         (made, name, model, dims, hybrid, language, index_version, policy, vector_type, *readable, placement) = rows[0]

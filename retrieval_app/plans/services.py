@@ -229,7 +229,8 @@ def delete_plan(collection: Collection, name: str, *, actor: services.Actor = No
 
 def _reranks_here(collection_id: int) -> bool:
     """Whether a saved plan of the collection names the built-in reranker."""
-    return SavedPlan.objects.filter(collection_id=collection_id, plan__rerank=BUILTIN).exists()
+    named = {"id": collection_id, "name": BUILTIN}
+    return _plans.find("p.collection_id = %(id)s AND p.plan ->> 'rerank' = %(name)s", named) is not None
 
 
 register_token_reader("plans", _reranks_here)

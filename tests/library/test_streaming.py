@@ -74,6 +74,16 @@ def test_a_stream_leaves_what_a_list_leaves(make_store: Any, sizes: tuple[int, i
     }  # fmt: skip
 
 
+def test_new_documents_are_written_without_a_look_for_chunks(make_store: Any) -> None:
+    looked, written = make_store("looked"), make_store("written")
+    chunks = some_chunks(5, 8)
+    insert = "INSERT INTO documents (collection_id, doc_id) VALUES (%(id)s, 'a') RETURNING revision, enabled, 0, access"
+    (row,) = fetch_all(written.connection, insert, {"id": written.collection.id})
+    assert index_stream(chunks, written, new={"a": row}) == index_stream(chunks, looked)
+    for sql in EVERYTHING:
+        assert read(looked, sql) == read(written, sql)
+
+
 def test_what_is_written_anew_is_what_a_fresh_collection_holds(make_store: Any) -> None:
     first, second = make_store("first"), make_store("second")
     chunks = some_chunks(3, 11)
