@@ -35,9 +35,11 @@ from retrieval_app.answers.question_match import (
     SUFFIX,
     VALUE_CERTAINTY,
     WORD,
+    Question,
     Sentence,
     Weighing,
     are_contrasted,
+    content_words,
     fold,
     read_question,
     split_questions,
@@ -54,6 +56,7 @@ SENTENCE_CHARS = (20, 900)
 BLOCK_CHARS = 900  # of a list or code that is quoted with the sentence before it
 STATEMENT_CHARS = 12  # the least where it ends as a sentence does
 NEAR_BEST = 3.0  # below the best score
+HEADINGS_QUOTED = 12
 SAME_WORDS = 0.7
 EVIDENCE_MIN = float(MODEL["certainty"]["least"])
 
@@ -74,6 +77,8 @@ MARKS = "|-*+\u2022.)0123456789 \t\n"  # before a row or an item
 OPENING = re.compile(r"[\W_]*")
 ASKED = "?\uff1f\u061f ."  # what a question ends with
 HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
+HEADING = re.compile(r"^(#+) +(\S.*?)[ \t#]*$", re.MULTILINE)
+FILE_ENDS = re.compile(r".*/|\.\w+$")
 QUANTITY = re.compile(r"\d[\d.,/]*\s+[^\W\d_]{3}")  # "2 carrots" in a list
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
@@ -159,7 +164,9 @@ class ExtractiveAnswerer:
         if scored and weighing.goes_on(best):
             scored[best + 1] = replace(scored[best + 1], score=scored[best].score)
         in_order = sorted(scored, key=lambda item: (-item.score, item.source, item.start))
-        listing, certainty = [] if spans else find_listing(weighing, sentences, sources), weighing.certainty()
+        listing = [] if spans else find_overview(weighing.question, sentences, sources)
+        listing = listing or ([] if spans else find_listing(weighing, sentences, sources))
+        certainty = weighing.certainty()
         if not listing:
             heading = find_heading(scored[best], sources) if scored and weighing.is_headed(best) else None
             return Part(query, in_order, certainty, [], heading=heading)
@@ -383,6 +390,48 @@ def find_heading(sentence: Sentence, sources: Sequence[Candidate]) -> Sentence |
     """The heading above a sentence, where it stands in the passage."""
     start = sources[sentence.source].content.rfind(sentence.heading, 0, sentence.start)
     return Sentence(sentence.source, start, start + len(sentence.heading), sentence.heading) if start >= 0 else None
+
+
+def find_overview(question: Question, sentences: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sentence]:
+    """Of "What is ... about?" how the document or section of that name begins, and the headings of the document; [] for
+    another question, and where no source is of that name."""
+
+    def is_named(name: str) -> bool:
+        return bool(question.about) and {*content_words(name, question.language)} == question.about
+
+    def place_of(sentence: Sentence) -> int:
+        return sources[sentence.source].start + sentence.start
+
+    for source in sources:
+        title = source.context.partition("\n")[0].partition(" > ")[0]
+        passages = [(each.collection, each.doc_id) == (source.collection, source.doc_id) for each in sources]
+        own = sorted((each for each in sentences if passages[each.source]), key=place_of)
+        if is_named(title) or is_named(FILE_ENDS.sub("", source.doc_id)):
+            found = [_headings(number, sources[number]) for number, is_own in enumerate(passages) if is_own]
+            below = [(level, each) for level, each in chain.from_iterable(found) if each.text != title]
+            top = min((level for level, _ in below), default=0)
+            headings = sorted((each for level, each in below if level == top), key=place_of)[:HEADINGS_QUOTED]
+            return [*_few([each for each in own if each.heading in ("", title) or not headings]), *headings]
+        if section := [each for each in own if is_named(each.heading)]:
+            return _few(section)
+    return []
+
+
+def _few(sentences: Sequence[Sentence]) -> list[Sentence]:
+    """The first ones, up to SENTENCES_QUOTED and WORDS_QUOTED words, one at least."""
+    few, size = [*sentences[:1]], sum(count_words(each.text) for each in sentences[:1])
+    for each in sentences[1:SENTENCES_QUOTED]:
+        size += count_words(each.text)
+        if size > WORDS_QUOTED:
+            break
+        few.append(each)
+    return few
+
+
+def _headings(number: int, source: Candidate) -> list[tuple[int, Sentence]]:
+    """(level, heading) of those in a passage."""
+    prose = CODE.sub(lambda code: " " * len(code[0]), source.content)
+    return [(len(line[1]), Sentence(number, *line.span(2), line[2], mark="- ")) for line in HEADING.finditer(prose)]
 
 
 def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Sequence[Candidate]) -> list[Sentence]:

@@ -116,7 +116,8 @@ class Question:
     """words: its content words, folded, each once, in order. kind: one of _KINDS, "definition" or "".
     names: its capitalized words but the first, and its numbers. either: the words of which one is enough, as in
     "Is it open or closed?". asks: "list" for all there are, "count" for how many, or "". focus: of its words, that
-    which the answer is one of: acid in "What acid cleans it?"; "" without one."""
+    which the answer is one of: acid in "What acid cleans it?"; "" without one. about: the words of the document or
+    section that it asks an overview of."""
 
     text: str
     language: str
@@ -126,6 +127,7 @@ class Question:
     either: frozenset[str] = frozenset()
     asks: str = ""
     focus: str = ""
+    about: frozenset[str] = frozenset()
 
     def count(self, number: int) -> str:
         """The words for how many things a list has, where the question asks for that; else ""."""
@@ -149,7 +151,10 @@ def read_question(text: str, likely: str = "", topic: str = "") -> Question:
     before = expression.search(asked) if expression else None
     focus = next(iter(content_words(asked[before.end() :].split()[0], language)), "") if before else ""
     asks = _first(("list", "count"), language, asked)
-    return Question(text, language, words, kind, names, either, asks, focus)
+    overviews = (each.search(asked) for name in MODEL["overview"] if (each := _expression("overview", name)))
+    named = next((found[found.lastindex or 0] for found in overviews if found), "")
+    about = frozenset(content_words(named, language))
+    return Question(text, language, words, kind, names, either, asks, focus, about)
 
 
 def _read_either(asked: str, language: str) -> frozenset[str]:

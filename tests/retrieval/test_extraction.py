@@ -421,6 +421,28 @@ def test_what_is_named_is_quoted_alone(query: str, quoted: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("query", "quotes"),
+    [
+        ("What is “House rules” about?", ["Rules keep the house quiet.", "Cats", "Noise"]),
+        ("Worum geht es in „House rules“?", ["Rules keep the house quiet.", "Cats", "Noise"]),
+        ("Summarize the house", ["Rules keep the house quiet.", "Cats", "Noise"]),
+        ("What is “Noise” about?", ["Nobody sings at night.", "Bells are rung by day."]),
+        ("What is the weather about?", []),
+    ],
+)
+def test_an_overview_is_how_a_document_begins_and_its_headings(query: str, quotes: list[str]) -> None:
+    first = "# House rules\n\nRules keep the house quiet.\n\n## Cats\n\nCats sleep outside.\n\n```\n# no heading\n```\n"
+    second = "## Noise\n\nNobody sings at night. Bells are rung by day.\n\n### Bells\n\nThere are two."
+    sources = [
+        replace(source("docs/house.md", second, len(first), language="en"), context="House rules > Noise"),
+        source("garden", GARDEN, language="en"),
+        replace(source("docs/house.md", first, language="en"), context="House rules > Cats"),
+    ]
+    checked = ExtractiveAnswerer(local()).answer(query, sources).checked
+    assert [each.quote for each in checked.citations] == quotes
+
+
+@pytest.mark.parametrize(
     ("query", "doc_id", "quotes"),
     [
         ("How heavy is the EcoHeat 24?", "manual", ["Weight | 38 kg"]),
