@@ -217,25 +217,30 @@ CREATE INDEX IF NOT EXISTS document_access_threads ON document_access (collectio
 
 -- Who asks: the setting ragd.access, JSON with the principals "p" and, for each permission, the ids of the collections
 -- or "*". It binds statements of the role ragd_reader; without it that role reads nothing. Every other role is the
--- server itself. A function that is not parallel safe would keep every statement under a policy to one process.
+-- server itself. A function that is not parallel safe would keep every statement under a policy to one process, and one
+-- without SET would be written out and planned anew in every statement, which takes longer than to call it.
 CREATE OR REPLACE FUNCTION ragd_access() RETURNS jsonb LANGUAGE sql STABLE PARALLEL SAFE
     RETURN nullif(current_setting('ragd.access', true), '')::jsonb;
 
-CREATE OR REPLACE FUNCTION ragd_all(permission text) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION ragd_all(permission text) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT
     RETURN coalesce(ragd_access() -> permission = '"*"'::jsonb, false);
 
-CREATE OR REPLACE FUNCTION ragd_allowed(permission text) RETURNS bigint[] LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION ragd_allowed(permission text) RETURNS bigint[]
+    LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT
     RETURN CASE WHEN jsonb_typeof(ragd_access() -> permission) = 'array'
-        THEN ARRAY(SELECT jsonb_array_elements_text(ragd_access() -> permission)::bigint) ELSE '{}' END;
+        THEN translate(ragd_access() ->> permission, '[]', '{}')::bigint[] ELSE '{}' END;
 
 CREATE OR REPLACE FUNCTION ragd_holds(permission text, collection bigint) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN ragd_all(permission) OR coalesce(ragd_access() -> permission @> to_jsonb(collection), false);
+    RETURN coalesce(ragd_access() -> permission @> ANY (ARRAY['"*"'::jsonb, to_jsonb(collection)]), false);
 
-CREATE OR REPLACE FUNCTION ragd_own_principals() RETURNS bigint[] LANGUAGE sql STABLE PARALLEL SAFE
-    RETURN ARRAY(SELECT jsonb_array_elements_text(ragd_access() -> 'p')::bigint);
+CREATE OR REPLACE FUNCTION ragd_own_principals() RETURNS bigint[]
+    LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT
+    RETURN coalesce(translate(ragd_access() ->> 'p', '[]', '{}')::bigint[], '{}');
 
 -- Those as whom the one who asks reads documents of a collection.
-CREATE OR REPLACE FUNCTION ragd_principals(collection bigint) RETURNS bigint[] LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION ragd_principals(collection bigint) RETURNS bigint[]
+    LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT
     RETURN CASE WHEN ragd_holds('administer', collection) THEN ragd_own_principals() || 0::bigint
         WHEN ragd_holds('read', collection) THEN ragd_own_principals() ELSE '{}' END;
 
@@ -268,7 +273,8 @@ AS $$
 $$;
 
 -- Whether no chunk of the collection is kept from the one who asks.
-CREATE OR REPLACE FUNCTION ragd_reads_all(collection bigint) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
+CREATE OR REPLACE FUNCTION ragd_reads_all(collection bigint) RETURNS boolean
+    LANGUAGE sql STABLE PARALLEL SAFE SET search_path FROM CURRENT
     RETURN current_user <> 'ragd_reader' OR ragd_holds('administer', collection) AND NOT ragd_has_thread_files(collection)
         OR ragd_holds('read', collection) AND NOT ragd_is_narrowed(collection);
 
