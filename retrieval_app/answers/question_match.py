@@ -90,6 +90,8 @@ _EXACT = {  # of these kinds nothing else is an answer
     "weight": regex.compile(MODEL["mass"]["words"]),
     "birth": regex.compile(MODEL["birth"]["words"]),
     "death": regex.compile(MODEL["death"]["words"]),
+    "age": regex.compile(MODEL["age"]["words"]),
+    "purpose": regex.compile(MODEL["purpose"]["words"]),
 }
 _EXACT_WORDS = frozenset(MODEL["exact_words"]["words"].split())
 _KINDS = (*_EXACT, "frequency", "date", "number", "person", "reason", "way", "formula")
@@ -105,6 +107,7 @@ QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _CLAUSE = regex.compile(r"[;,:]\s|\s[–—]\s|[；，：、]")
 KEY_LINE = regex.compile(r"^[ \t]*([^\W\d_][^\n:|.!?]{0,40}):[ \t]+(?=\S)", regex.MULTILINE)  # "Weight: 38 kg"
 _ENUMERATION = regex.compile(r"(?:[^,;،、]{2,}[,;،、]){2}")
+_BEHIND = regex.compile(r"\([^()]*\)")  # "Rare (up to 1 in 1,000): ..."
 _HEADED = frozenset(MODEL["headed"]["words"].split())
 _MARKS = regex.compile(r"[\W_]+")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
@@ -418,12 +421,12 @@ class Weighing:
         """The rows of two cells and the lines of keys whose key the question names, by half of its words, and whose
         title, name or heading has the other words of the question: "How heavy is the EcoHeat 24?"."""
         language, named = self.question.language, np.zeros(len(self.places))
-        if self.question.kind in ("reason", "way", "definition"):
+        if self.question.kind in ("reason", "way"):
             return named
         for index, place in enumerate(self.places):
             key = KEY_LINE.match(place.text) if not place.is_row else None
             cell = place.said.partition("; ")[0].rpartition(": ")[2] if len(place.columns or ()) == 2 else ""
-            words = content_words(key[1] if key else cell, language)
+            words = content_words(_BEHIND.sub("", key[1] if key else cell), language)
             held = self._matcher.match(words) > 0
             if words and 2 * held.sum() >= len(set(words)) and not held.all():
                 around = np.maximum(self._titles[place.source], self._headings[place.heading])
@@ -439,6 +442,7 @@ class Weighing:
             counts = [(int((self._matcher.match([*cell]) > 0).sum()), len(cell)) for cell in cells if cell]
             whole = [held for held, size in counts if held >= size and held >= len(self.question.words) - 1]
             sizes[index] = max(whole, default=0)
+        sizes *= self.order[:, ORDER.index("kind")] > 0
         return np.asarray((sizes > 0) & (sizes == sizes.max(initial=1)), dtype=float)
 
     def _miss_focus(self) -> np.ndarray:
@@ -538,7 +542,7 @@ class Weighing:
     def certainty(self) -> float:
         """0 to 1: how sure it is that one of the sentences answers. 0.0 without sentences, where no passage has a word
         of the question, and of a question of an exact kind where none gives it."""
-        is_exact = self.question.kind in _EXACT
+        is_exact = self.question.kind in _EXACT and self.question.kind != "purpose"  # which is said in many ways
         if not self.places or self._absent == 1 or (is_exact and not self.order[:, ORDER.index("kind")].any()):
             return 0.0
         best = int(np.argmax(self.scores()))
@@ -560,10 +564,13 @@ class Weighing:
         return is_absent or any(number.rstrip(".,") not in texts for number in numbers)
 
     def goes_on(self, index: int) -> bool:
-        """Whether the sentence behind it in its passage holds all words of the question that it lacks, one at least."""
-        held, behind = self._held[index] > 0, self._held[index + 1 : index + 2] > 0
-        is_beside = len(behind) and self.places[index + 1].source == self.places[index].source
-        return bool(is_beside and not held.all() and (held | behind[0]).all())
+        """Whether the sentence behind it in its passage holds all words of the question that it lacks, one at least, or
+        one of them that no other holds."""
+        if index + 1 == len(self.places) or self.places[index + 1].source != self.places[index].source:
+            return False
+        lacks, adds = self._held[index] == 0, self._held[index + 1] > 0
+        alone = (self._held > 0).sum(axis=0) == 1
+        return bool((lacks & adds & alone).any() or (lacks.any() and adds[lacks].all()))
 
     def names_all(self, text: str) -> bool:
         """Whether it holds every word of the question."""

@@ -300,6 +300,16 @@ WEHR = "Eine Schleuse ist eine Kammer. Ein Wehr staut das Wasser, eine Schleuse 
 SHEET = "Product: Solar 5\nMaker: Helion\nCharging time: 4 hours by day\nPrice: 49 EUR\nWarranty: 24 months"
 KESSEL = "Der Kessel ist rot und steht im Keller. Das Gewicht beträgt 38 kg. Der Kessel ist 12 Jahre im Betrieb."
 WORLD = "The flat has a cellar. The launch is planned for 16 June. The tenant keeps a cat. Dogs are banned."
+LEAFLET = """# Calmex
+
+Calmex holds the substance norlapine. It is used to treat migraine.
+Calmex must not be used when pregnant. Calmex runs in browsers. Windows is a system it lacks.
+
+## Effects
+
+Common (up to 1 in 10): dizziness, dry mouth
+Rare (up to 1 in 1,000): rash, blurred sight
+"""
 COVER = "## Cover\n\nThe house is covered.\n\n## Exclusions\n\n- Sport\n- War\n"
 STAFF = "| name | team | since |\n|---|---|---|\n| Lena Petrov | Sales | 2020 |\n| Omar Haddad | IT | 2021 |\n"
 VITA = (
@@ -373,6 +383,17 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("How long does charging take?", SHEET, "Charging", ["Charging time: 4 hours by day"]),
         ("What is excluded from cover?", COVER, "- Sport", ["Sport", "War"]),
         ("When does the pump start?", "The pump starts at 38 percent. The pump begins in May.", "The pump begins", []),
+        ("What is Calmex used for?", LEAFLET, "It is used", ["It is used to treat migraine."]),
+        ("What are the rare effects?", LEAFLET, "Rare", ["Rare (up to 1 in 1,000): rash, blurred sight"]),
+        ("Does it run on Windows?", LEAFLET, "", ["Windows is a system it lacks."]),
+        (
+            "How old is Morag Tait?",
+            "We run a ship for eleven people, said Morag Tait. She is chief.",
+            WEAK_EVIDENCE,
+            [],
+        ),
+        ("How old is Morag Tait?", "Morag Tait is 61 years old. She is chief.", "", ["Morag Tait is 61 years old."]),
+        ("When was Calmex released?", "Calmex needs a stove of type 3.10 or newer.", WEAK_EVIDENCE, []),
         ("Who works in Sales?", STAFF, "", ["Lena Petrov | Sales | 2020"]),
         ("Which version added dark mode?", RELEASES, "4.1", ["4.1 (January 2026)", "Added dark mode."]),
         ("When was 4.1 released?", RELEASES, "4.1 (January 2026)", ["4.1 (January 2026)"]),
