@@ -35,7 +35,7 @@ from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from collections_app.domain.rows import reader_of
+from collections_app.domain.rows import prepared, reader_of
 from ragd.store.store import execute
 
 log = logging.getLogger(__name__)
@@ -199,7 +199,7 @@ class Lease(Generic[W]):
             sets.append("lease_until = statement_timestamp() + %(lease)s")
         statement = BEAT.format(table=table.db_table, pk=table.pk.column, values=", ".join(sets))
         params |= {"of": self.work.pk, "attempt": self.attempt, "lease": lease_length()}
-        if not execute(connection, statement, params):
+        if not execute(prepared, statement, params):
             raise LeaseLostError
 
     def check(self) -> None:

@@ -8,7 +8,7 @@ database, and the pool is complete when its last score is above the bound of eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from ragd.search.candidates import COLUMNS, fetch_rows, narrows, passing, scope
 from ragd.search.conditions import is_indexed
 from ragd.store.postings import STEP, WEIGHT_MAX, add_impacts, read_segments, slots_of
-from ragd.store.store import Segment, Store, binds_on_server, cursor, fetch_all
+from ragd.store.store import Segment, Store, array_text, binds_on_server, cursor, fetch_all
 from ragd.types import RetrievePlan, order_key
 
 GROUP_SHARE = 0.05
@@ -184,8 +184,8 @@ class _Search:
         owners = np.searchsorted(self.starts, chosen, side="right") - 1
         params = scope(self.plan, self.store) | {
             "weights": self.vector,
-            "segments": _array([self.segments[owner].id for owner in owners.tolist()]),
-            "places": _array((chosen - self.starts[owners]).tolist()),
+            "segments": array_text([self.segments[owner].id for owner in owners.tolist()]),
+            "places": array_text((chosen - self.starts[owners]).tolist()),
             "tail_after": self.segments[-1].last_id if first else ID_MAX,
             "every": self.ids,
         }
@@ -258,11 +258,6 @@ def at_least(values: Floats, highest: Floats, floor: float) -> npt.NDArray[np.in
     rows, columns = np.nonzero(values.reshape(-1, BLOCK)[blocks] >= floor)
     positions: npt.NDArray[np.int64] = blocks[rows] * BLOCK + columns
     return positions
-
-
-def _array(numbers: Iterable[int]) -> str:
-    """As the database writes an array, which the driver would write number by number."""
-    return f"{{{','.join(map(str, numbers))}}}"
 
 
 def _order(row: Row) -> tuple[float, str, int]:

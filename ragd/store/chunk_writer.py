@@ -30,6 +30,7 @@ from ragd.store.store import (
     SET_BAKED,
     Segment,
     Store,
+    array_text,
     bake_length,
     cursor,
     execute,
@@ -393,7 +394,7 @@ def _apply(change: Change, store: Store) -> tuple[int, int, int, float, list[Seg
     first = 0
     while True:
         part = slice(first, first + TERMS_AT_ONCE)
-        params |= {"terms": terms[part].tolist(), "changes": changes[part].tolist()}
+        params |= {"terms": array_text(terms[part].tolist()), "changes": array_text(changes[part].tolist())}
         first += TERMS_AT_ONCE
         if first >= len(terms):
             break

@@ -312,6 +312,11 @@ def cursor(connection: Connection, *, binary: bool = False) -> Iterator[Any]:
         opened.close()
 
 
+def array_text(numbers: Iterable[int]) -> str:
+    """As the database writes an array, which the driver would write number by number."""
+    return f"{{{','.join(map(str, numbers))}}}"
+
+
 def fetch_all(connection: Connection, sql: str, params: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
     opened = connection.cursor()
     try:
