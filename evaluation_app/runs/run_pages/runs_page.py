@@ -541,22 +541,17 @@ class ItemList:
 
 def _sorted(rows: list[ItemRow], sort: str) -> list[ItemRow]:
     key = sort.removeprefix("-")
-    ordered = sorted(rows, key=lambda row: row.position)
-    known = [row for row in ordered if _sort_value(row, key) is not None]
-    unknown = [row for row in ordered if _sort_value(row, key) is None]
-    return [*sorted(known, key=lambda row: _sort_value(row, key), reverse=sort.startswith("-")), *unknown]
+    ordered = [(_sort_value(row, key), row) for row in sorted(rows, key=lambda row: row.position)]
+    known = [each for each in ordered if each[0] is not None]
+    known.sort(key=lambda each: each[0], reverse=sort.startswith("-"))
+    return [row for _, row in known] + [row for value, row in ordered if value is None]
 
 
 def _sort_value(row: ItemRow, key: str) -> Any:
-    own = {
-        WORST: row.badness,
-        "position": row.position,
-        "question": row.question.casefold(),
-        "category": row.category,
-        "outcome": row.outcome,
-        "took": row.took_ms,
-    }
-    return own[key] if key in own else row.value(key)
+    if key not in OWN_SORTS:
+        return row.value(key)
+    value = getattr(row, {WORST: "badness", "took": "took_ms"}.get(key, key))
+    return value.casefold() if key == "question" else value
 
 
 def items_address(run: EvaluationRun, **requested: Any) -> str:
