@@ -406,7 +406,7 @@ def find_overview(question: Question, sentences: Sequence[Sentence], sources: Se
         title = source.context.partition("\n")[0].partition(" > ")[0]
         passages = [(each.collection, each.doc_id) == (source.collection, source.doc_id) for each in sources]
         own = sorted((each for each in sentences if passages[each.source]), key=place_of)
-        if is_named(title) or is_named(FILE_ENDS.sub("", source.doc_id)):
+        if any(map(is_named, (title, source.doc_id, FILE_ENDS.sub("", source.doc_id)))):
             found = [_headings(number, sources[number]) for number, is_own in enumerate(passages) if is_own]
             below = [(level, each) for level, each in chain.from_iterable(found) if each.text != title]
             top = min((level for level, _ in below), default=0)

@@ -35,6 +35,8 @@ CERTAINTY = ("passage", "best_passage", "absent", "score", "lead", "lacks_kind",
              "passage_hardest", "passage_least")  # fmt: skip
 PREFIX = 5  # letters that two forms of a longer word share
 FORM_SHARE = 0.8  # what another form of a word counts
+TAIL = 5  # letters of a word that a compound may end with
+TAIL_SHARE = 0.8  # what the compound counts
 VALUE_CERTAINTY = 0.5  # of "The door code is 4711."
 HARDEST_SHARE = 3  # of a question's tokens: the third that a text matches least
 HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the first
@@ -255,11 +257,15 @@ def _overlap(pair: str, other: str) -> bool:
 class Matcher:
     """Which of a question's words a text holds: 1.0, or FORM_SHARE for another form that begins alike."""
 
-    def __init__(self, words: Sequence[str], either: frozenset[str] = frozenset(), language: str = "") -> None:
-        """either: of these words one stands for all. language: whose nouns stand for measures, "weight" for "heavy". Of
-        an irregular verb every form stands for the others."""
+    def __init__(
+        self, words: Sequence[str], either: frozenset[str] = frozenset(), measures: str = "", compounds: bool = False
+    ) -> None:
+        """either: of these words one stands for all. measures: the language whose nouns stand for measures, "weight"
+        for "heavy". compounds: a word counts too where a longer one ends with it, as "Gehalt" in "Bruttogehalt". Of an
+        irregular verb every form stands for the others."""
         self.places = {word: place for place, word in enumerate(words)}
-        same = _MEASURES.get(language, {})
+        self.tails = [word for word in words if compounds and len(word) >= TAIL]
+        same = _MEASURES.get(measures, {})
         self.others = {
             other: place
             for word, place in self.places.items()
@@ -282,6 +288,9 @@ class Matcher:
                 row[place] = 1.0
             if (place := self.others.get(word)) is not None:
                 row[place] = max(row[place], FORM_SHARE)
+            for tail in self.tails:
+                if word.endswith(tail) and word != tail:
+                    row[self.places[tail]] = max(row[self.places[tail]], TAIL_SHARE)
             for length in self.lengths:
                 for other in self.beginnings.get(word[:length], ()):
                     row[other] = max(row[other], FORM_SHARE)
@@ -344,7 +353,7 @@ class Weighing:
         language = question.language
         self._keys = [index for index, word in enumerate(question.words) if any(map(str.isnumeric, word))]
         asks = language if question.kind in ("number", "price", "weight") else ""
-        self._matcher = matcher = Matcher(question.words, question.either, asks)
+        self._matcher = matcher = Matcher(question.words, question.either, asks, language == "de")
         own = [content_words(place.said, language) for place in places]
         self._held = _stack([matcher.match(words) for words in own], len(question.words))
         texts = [content_words(source.text, language) for source in sources]
@@ -383,7 +392,8 @@ class Weighing:
         asking = np.array([place.text.endswith(QUESTION_MARKS) for place in places], float)
         self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
         self._timeless, self._named_values = self._say_no_time(), self._hold_named_value()
-        timed = ((1 - self._timeless) * (self._held > 0).any(axis=1)).any() * self._timeless
+        about = [(self._held[index] + self._headings[place.heading]).any() for index, place in enumerate(places)]
+        timed = ((1 - self._timeless) * np.array(about, float)).any() * self._timeless
         beside = self._named_values.any() * (1 - self._named_values)
         near = self._name_neither() + self._miss_focus() + self._hold_none() + self._below_others() + asking
         far = [self._of_other_keys(), self._beside_cell(), self._beside_key(), self._not_exact(), timed, beside]

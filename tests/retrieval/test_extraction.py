@@ -316,6 +316,10 @@ VITA = (
     "Nadia Feldmann (born 8 February 1921; died 30 October 1999) was a botanist. She was born in Graz. "
     "Her husband was the engineer Duarte Pinto. They met in Porto in 1950."
 )
+JOB = (
+    "# Das Büro\n\nDas Bruttogehalt beträgt 4.350 Euro im Monat. Im Mai 1912 kam der Bildhauer Karl Brenner.\n\n"
+    "Öffnungszeiten: Montag bis Freitag\nLeitung: Frau Krol"
+)
 PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pumpe wird jeden Montag gereinigt."
 
 
@@ -405,12 +409,16 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("When is the launch?", WORLD, "", ["The launch is planned for 16 June."]),
         ("When is the cellar opened?", WORLD, WEAK_EVIDENCE, []),
         ("May the tenant keep a dog?", WORLD, "", ["The tenant keeps a cat.", "Dogs are banned."]),
+        ("Wie hoch ist das Gehalt?", JOB, "", ["Das Bruttogehalt beträgt 4.350 Euro im Monat."]),
+        ("Wann ist Feiertag?", JOB, WEAK_EVIDENCE, []),
+        ("Wann hat das Büro geöffnet?", JOB, "", ["Öffnungszeiten: Montag bis Freitag"]),
+        ("Wann wurde Karl Brenner geboren?", JOB, WEAK_EVIDENCE, []),
         ("What is the difference between a lock and a dam?", WEIR, "", ["A dam holds water back; a lock lifts ships."]),
         ("Was ist der Unterschied zwischen einem Wehr und einer Schleuse?", WEHR, "", [WEHR.partition(". ")[2]]),
     ],
 )
 def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headline: str, quotes: list[str]) -> None:
-    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR, KESSEL, CLUB) or "nummer" in text else "en"
+    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR, KESSEL, CLUB, JOB) or "nummer" in text else "en"
     checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language=language)]).checked
     assert [each.quote for each in checked.citations][: len(quotes)] == quotes
     assert checked.answer.startswith(headline)
@@ -574,13 +582,14 @@ def test_words_weigh_more_the_rarer_they_are() -> None:
         ("متى توفي كاتب العراق؟", "ar", "وتوفي الكاتب بالعراق", [1, 1, 1]),  # "and", "in", the article
         ("棱须蓑鲉分布在", "zh", "棱须蓑鲉主要分布于印度洋", [1, 1, 1, 0.8, 1]),  # the pair of two words
         ("棱须蓑鲉分布在", "zh", "棱须蓑鲉生活于印度洋", [1, 1, 1, 0, 0]),
+        ("Wie hoch ist das Gehalt?", "de", "Das Monatsgehalt steigt.", [0, 0.8]),
         ("ปลานี้อาศัย", "th", "ปลานี้ชอบอาศัย", [1, 1, 1, 0.8, 1, 1, 1]),
     ],
 )
 def test_forms_of_words_and_pairs_of_characters_are_found(
     query: str, language: str, text: str, held: list[float]
 ) -> None:
-    matcher = Matcher(read_question(query, language).words)
+    matcher = Matcher(read_question(query, language).words, compounds=language == "de")
     assert matcher.match(content_words(text, language)).tolist() == held
 
 
