@@ -6,6 +6,7 @@ import logging
 import re
 from typing import Any
 
+import psycopg
 from django.core.exceptions import (
     ObjectDoesNotExist,
     PermissionDenied,
@@ -70,6 +71,8 @@ class WrongValueError(ServiceError):
 
 
 # The first match counts, so a child stands before its parent. None: the exception says it itself.
+# COPY raises the driver's own errors
+AWAY = (OperationalError, InterfaceError, psycopg.OperationalError, psycopg.InterfaceError)
 TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (Forbidden, 403, "forbidden"),
     (errors.EmptyContent, 400, "empty_content"),
@@ -92,8 +95,7 @@ TABLE: tuple[tuple[type[BaseException], int, str], ...] = (
     (UnreadablePostError, 400, "request_interrupted"),
     (MultiPartParserError, 400, "bad_request"),
     (SuspiciousOperation, 400, "bad_request"),
-    (OperationalError, 503, "database_unavailable"),
-    (InterfaceError, 503, "database_unavailable"),
+    *((kind, 503, "database_unavailable") for kind in AWAY),
     (DatabaseError, 500, "internal_error"),
 )
 
@@ -148,7 +150,7 @@ def _describe(exc: BaseException) -> tuple[int, dict[str, Any]]:
         return _describe_http_error(exc)
     if isinstance(exc.__cause__, InsufficientPrivilege):  # row-level security refused what no check before it did
         return 403, error_body("forbidden", MESSAGES["forbidden"])
-    if isinstance(exc, OperationalError) and (node := REMOTE_NODE.search(str(exc))):
+    if isinstance(exc, AWAY) and (node := REMOTE_NODE.search(str(exc))):
         return 503, error_body("node_unavailable", NODE_AWAY.format(address=node["address"]))
     for kind, status, name in TABLE:
         if isinstance(exc, kind):
@@ -172,7 +174,7 @@ def error_response(request: HttpRequest, exc: BaseException) -> JsonResponse:
     if status == 401:
         response["WWW-Authenticate"] = 'Bearer realm="ragd"'
     wait_s = exc.wait if isinstance(exc, Throttled) else getattr(exc, "retry_after_s", None)
-    if wait_s is None and status == 503 and isinstance(exc, OperationalError | InterfaceError):
+    if wait_s is None and status == 503 and isinstance(exc, AWAY):
         wait_s = DATABASE_BACK_S
     if wait_s is not None:
         response["Retry-After"] = str(int(wait_s) + 1)

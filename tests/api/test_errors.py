@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 from django.conf import settings
 from django.db import OperationalError, connection
@@ -72,6 +73,7 @@ def test_a_host_that_is_not_allowed_is_400(client: Client) -> None:
     [
         (RuntimeError("secret detail"), (500, "internal_error")),
         (OperationalError("host x"), (503, "database_unavailable")),
+        (psycopg.OperationalError("host x"), (503, "database_unavailable")),
     ],
 )
 def test_a_fault_of_the_server_shows_nothing_of_its_inside(
