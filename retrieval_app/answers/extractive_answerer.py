@@ -8,6 +8,7 @@ answer.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -29,6 +30,7 @@ from retrieval_app.answers.answer_html import BAR
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_written
 from retrieval_app.answers.protocol import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDENCE, AnswerListener, Draft
 from retrieval_app.answers.question_match import (
+    KEY,
     KEY_LINE,
     MODEL,
     QUESTION_MARKS,
@@ -62,8 +64,9 @@ EVIDENCE_MIN = float(MODEL["certainty"]["least"])
 
 STOP_WORDS = frozenset[str](MODEL["stop"]["en"].split())  # of `stems`
 LETTER = regex.compile(r"[\p{L}\p{M}]")
+LABEL = r"(?:[QAFPR]|Question|Answer|Frage|Antwort)\s?[0-9]{0,3}"
 LEAD = re.compile(
-    r"\s*(?:(?:>|[-*+\u2022]|[0-9]{1,3}[.)]|(?:[QAFPR]|Question|Answer|Frage|Antwort)\s?[0-9]{0,3}:)\s+)*"
+    rf"\s*(?:(?:>|[-*+\u2022]|[0-9]{{1,3}}[.)]|{LABEL}:)\s+)*"
 )  # of quotes, list items, questions and their answers; matches always
 CODE = re.compile(r"^ {0,3}(```|~~~).*(?:\n.*)*?(?:\n {0,3}\1[ \t]*$|\Z)", re.MULTILINE)
 BOLD = re.compile(r"\W*\*\*[^*\n]+\*\*(?:\s*\([^()\n]*\))?\W*")
@@ -79,6 +82,7 @@ ASKED = "?\uff1f\u061f ."  # what a question ends with
 HEADINGS = re.compile(r"(?:#.*(?:\n\s*|\Z))+")  # at the start of a unit: no empty line need follow
 HEADING = re.compile(r"^(#+) +(\S.*?)[ \t#]*$", re.MULTILINE)
 FILE_ENDS = re.compile(r".*/|\.\w+$")
+RECORD = re.compile(rf"^[ \t]*(?!{LABEL}:)({KEY}):[ \t]+\S.*(?:\n[ \t]*{KEY}:[ \t]+\S.*)+", re.MULTILINE)
 QUANTITY = re.compile(r"\d[\d.,/]*\s+[^\W\d_]{3}")  # "2 carrots" in a list
 DASHES = re.compile(r"\|(?:\s*:?-+:?\s*\|)+")
 STATED = (".", "!", "\u3002", "\uff01")
@@ -254,11 +258,13 @@ def read_sentences(sources: Sequence[Candidate]) -> list[Sentence]:
             first = start if written else source.start + start
             index = (f"{source.doc_id}#{number}" if written else source.doc_id, first, first + len(text))
             key = KEY_LINE.match(text)
+            if key and "\n" in text and RECORD.fullmatch(text):
+                row, key = "; ".join(map(str.strip, text.splitlines())), None
             if index in known or not (row or key or (lead and QUANTITY.match(text)) or _is_quotable(text)):
                 continue
             known.add(index)
             heading = heading or (text if key else "")  # the first line of a sheet says what it is about
-            columns = tuple(_cells(header)) if row else None
+            columns = tuple(_cells(header)) if header else None
             sentences.append(Sentence(number, start, start + len(text), text, heading, opens, row, columns))
             opens = False
     return sentences
@@ -276,11 +282,16 @@ def heading_of(source: Candidate) -> str:
 
 
 def _units(content: str) -> list[tuple[int, int]]:
-    """Spans of sentences in order. A block of code is one; so is a bold lead with the sentence behind it, and what
-    stands between two backticks is not cut."""
+    """Spans of sentences in order. A block of code is one; so is a bold lead with the sentence behind it, and each of
+    several records with one first key; what stands between two backticks is not cut."""
     spans: list[tuple[int, int]] = []
     begin = 0
-    for block in [*CODE.finditer(content), None]:
+    records = [each for each in RECORD.finditer(content) if len(each[0]) <= BLOCK_CHARS]
+    firsts = Counter(each[1] for each in records)
+    blocks = [*CODE.finditer(content), *(each for each in records if firsts[each[1]] > 1)]
+    for block in [*sorted(blocks, key=lambda each: each.start()), None]:
+        if block and block.start() < begin:
+            continue
         for start, end in _lines_of_keys(content[begin : block.start() if block else None]):
             before = content[spans[-1][0] : begin + start] if spans and spans[-1][0] >= begin else "\n"
             lead = LEAD.match(before)

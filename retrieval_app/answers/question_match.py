@@ -107,7 +107,8 @@ _FORMULA = regex.compile(r"[\p{L}\p{N})]\s(?:[≈+*/×÷·^−]|=\s[\p{L}√Σ�
 _ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
 QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _CLAUSE = regex.compile(r"[;,:]\s|\s[–—]\s|[；，：、]")
-KEY_LINE = regex.compile(r"^[ \t]*([^\W\d_][^\n:|.!?]{0,40}):[ \t]+(?=\S)", regex.MULTILINE)  # "Weight: 38 kg"
+KEY = r"[^\W\d_][^\n:|.!?]{0,40}"
+KEY_LINE = regex.compile(rf"^[ \t]*({KEY}):[ \t]+(?=\S)", regex.MULTILINE)  # "Weight: 38 kg"
 _ENUMERATION = regex.compile(r"(?:[^,;،、]{2,}[,;،、]){2}")
 _BEHIND = regex.compile(r"\([^()]*\)")  # "Rare (up to 1 in 1,000): ..."
 _HEADED = frozenset(MODEL["headed"]["words"].split())

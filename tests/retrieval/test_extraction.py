@@ -398,6 +398,7 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ),
         ("How old is Morag Tait?", "Morag Tait is 61 years old. She is chief.", "", ["Morag Tait is 61 years old."]),
         ("When was Calmex released?", "Calmex needs a stove of type 3.10 or newer.", WEAK_EVIDENCE, []),
+        ("Who is the cook?", "name: Ada\nrole: lead\n\nname: Bob\nrole: cook", "", ["name: Bob\nrole: cook"]),
         ("Who works in Sales?", STAFF, "", ["Lena Petrov | Sales | 2020"]),
         ("Which version added dark mode?", RELEASES, "4.1", ["4.1 (January 2026)", "Added dark mode."]),
         ("When was 4.1 released?", RELEASES, "4.1 (January 2026)", ["4.1 (January 2026)"]),

@@ -153,8 +153,10 @@ def open_pages(data: bytes, media_type: str) -> Iterator[Pages]:
     if media_type in types.IMAGES:
         try:
             yield ImagePages(data)
-        except (OSError, ValueError, SyntaxError, struct.error, EOFError) as error:
-            raise ParseError("broken", f"The image cannot be read ({error}). Save it again and upload that.") from error
+        except (OSError, ValueError, SyntaxError, struct.error, EOFError) as error:  # whose text shows the bytes object
+            raise ParseError(
+                "broken", "The image is damaged or of no known format. Save it again, upload that."
+            ) from error
         return
     if media_type != types.PDF:
         raise ParseError("unsupported", f"Pages are drawn of PDFs and images, not of {types.speak(media_type)}.")
