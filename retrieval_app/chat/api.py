@@ -28,7 +28,7 @@ from ragd.errors import UnknownCollection
 from retrieval_app.answers.chat_answerer import has_chat_model
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
 from retrieval_app.answers.streams import HEARTBEAT_S, Event, body_of, encode, event_response, json_response
-from retrieval_app.chat.threads import fit_history
+from retrieval_app.chat.threads import fit_history, rewrite
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import PLAN_FIELDS
 from retrieval_app.search.api import run_ask, stream_ask
@@ -161,7 +161,8 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
             "response_format",
         )
     system, history, question = read_messages(payload.messages)
-    ask_request, turns = _ask_request(payload, question, system), fit_history(history)
+    turns = fit_history(history)
+    ask_request = _ask_request(payload, make_whole(question, turns), system)
     if not payload.stream:
         answer = run_ask(collection, ask_request, channel=QueryRun.Channel.CHAT, api_key=key, history=turns)
         return json_response(completion(payload.model, body_of(answer)))
@@ -169,6 +170,14 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
     stream.start(("token", "final"), HEARTBEAT_S)  # a model that refuses at once is told by the status
     with_usage = bool(payload.stream_options and payload.stream_options.include_usage)
     return event_response(request, stream, ChunkFrame(payload.model, with_usage=with_usage))
+
+
+def make_whole(question: str, turns: Sequence[Mapping[str, str]]) -> str:
+    """The question as it is searched for, behind the one before it where it leans on that."""
+    asked: list[str] = []
+    for text in [*(turn["content"] for turn in turns if turn["role"] == "user"), question]:
+        asked.append(rewrite(text, asked))
+    return asked[-1]
 
 
 @router.get("/models", response={200: ChatModels, **ERRORS}, operation_id="models-list")

@@ -268,6 +268,23 @@ HISTORY: list[dict[str, Any]] = [
 
 @pytest.mark.fault("API-05")
 @pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("question", "searched"),
+    [
+        ("And how often?", "How is the kettle cleaned? And where? And how often?"),
+        ("When does the garden open?", "When does the garden open?"),
+    ],
+)
+def test_a_question_that_leans_on_the_one_before_it_is_searched_for_with_it(
+    house: Collection, client: Client, question: str, searched: str
+) -> None:
+    texts = ("How is the kettle cleaned?", "With acid.", "And where?", "Outside.", question)
+    messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+    status, body = chat(client, {"messages": messages}, bearer())
+    assert (status, QueryRun.objects.get(pk=body["ragd"]["run_id"]).query) == (200, searched)
+
+
+@pytest.mark.django_db
 def test_a_history_with_tools_is_accepted(house: Collection, client: Client, llm: OpenAIServer) -> None:
     status, body = post(client, CHAT, {"model": "ragd/house", "messages": HISTORY}, bearer())
     assert status == 200, body
