@@ -101,6 +101,7 @@ _GIVEN = {"frequency": "repeated", "reason": "because"}
 _ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in MODEL["also"].items()}
 _DEFINITION = {language: tuple(map(regex.compile, each)) for language, each in MODEL["definition"].items()}
 _DIFFERENCE = {language: (regex.compile(text), each) for language, (text, each) in MODEL["difference"].items()}
+_SAME = {language: [regex.compile(each, regex.IGNORECASE) for each in pair] for language, pair in MODEL["same"].items()}
 _CODE = regex.compile(r"`[^`\n]*`|```|~~~|\*[^*\n]+\*.*\*[^*\n]+\*|^\p{L}+ \*")
 _BOLD = regex.compile(r"\*\*([^*\n]+)\*\*")
 _FORMULA = regex.compile(r"[\p{L}\p{N})]\s(?:[≈+*/×÷·^−]|=\s[\p{L}√Σ∑(])|[√Σ∑^]\s?[\p{L}\p{N}(]")  # not: k = 60
@@ -200,17 +201,30 @@ def _stem(word: str) -> str:
 
 def split_questions(text: str) -> list[tuple[str, str]]:
     """[(question, topic)] of the questions in one, in order, where their words say where each begins; else the text
-    alone. topic: the question before one that has no words of its own, or points back; else "". The last one comes
-    first where it is only asked how, as what follows another is searched for behind it."""
+    alone. topic: the question before one that has no words of its own, or points back; else "". One that only names
+    another thing ("And the deposit?") is asked as the one before it. The last one comes first where it follows another
+    in this way, as what follows another is searched for behind it."""
     parts: list[tuple[str, str]] = []
+    is_same = False
     for whole in _ASKED.split(text):
         for part in map(str.strip, _also(whole)):
             before = parts[-1][0] if parts else ""
-            leans = _leans(part, before) if before else False
-            if leans or len(part.split()) > 1:
-                parts.append((part, before if leans else ""))
-    is_follow_up = len(parts) > 1 and parts[-1][1] and len(_ASKED.split(text)) > 1
+            same = _ask_same(part, before)
+            is_same = bool(same)
+            leans = _leans(part, before) if before and not same else False
+            if same or leans or len(part.split()) > 1:
+                parts.append((same or part, before if leans else ""))
+    is_follow_up = len(parts) > 1 and (is_same or parts[-1][1]) and len(_ASKED.split(text)) > 1
     return [parts[-1], *parts[:-1]] if is_follow_up else parts or [(text, "")]
+
+
+def _ask_same(part: str, before: str) -> str:
+    """ "How much is the deposit?" of "And the deposit?" behind "How much is the rent?"; "" for another part."""
+    for opener, asked in _SAME.values():
+        opening, question = opener.match(part), asked.match(before)
+        if opening and question:
+            return f"{question[0]} {part[opening.end() :].lstrip()}"
+    return ""
 
 
 def _leans(part: str, before: str) -> bool:

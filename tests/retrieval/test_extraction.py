@@ -200,6 +200,9 @@ def test_what_belongs_together_is_quoted_whole() -> None:
         ),
         ("Is it cleaned? How often?", [("How often?", "Is it cleaned?"), ("Is it cleaned?", "")]),
         ("Who pays? Which mill is old?", [("Who pays?", ""), ("Which mill is old?", "")]),
+        ("How much is the rent? And the fee?", [("How much is the fee?", ""), ("How much is the rent?", "")]),
+        ("Wann ist Ruhe? Was ist mit Müll?", [("Wann ist Müll?", ""), ("Wann ist Ruhe?", "")]),
+        ("Who pays? And is it old?", [("And is it old?", "Who pays?"), ("Who pays?", "")]),
     ],
 )
 def test_the_parts_of_a_question_and_what_they_are_about(query: str, parts: list[tuple[str, str]]) -> None:
