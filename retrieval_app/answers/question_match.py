@@ -51,6 +51,9 @@ _LETTERS = str.maketrans({"ı": "i", "đ": "d", "أ": "ا", "إ": "ا", "آ": "�
 # what Arabic writes to the word behind it: "and", "so", "by", "as", "for", the article
 _ARTICLE = regex.compile(r"^[وف]?(?:(?:[بك]?ال|لل)(?=\p{L}{2})|[بلك]?(?=\p{Arabic}{4}))")
 _NUMBER = regex.compile(r"\p{N}[\p{N}.,]*")
+_GROUPS = regex.compile(r"(?<=\d)[.,'\u2019](?=\d{3}(?!\d))")  # 1,200 and 1.200 are 1200
+# "9 p.m." is "21:00"
+_CLOCK = regex.compile(r"\d{1,2}:\d\d|\d{1,2}(?:\.\d\d)?(?=\s?(?:[ap]\.?m\b|uhr\b))", regex.IGNORECASE)
 _YEAR = regex.compile(r"(?<!\d)(?:1\d{3}|20\d{2}|[5-9]\d\d)(?!\d)|\d[年月]")
 _STARTS = r"(?<!(?:^|[.!?:;…|\n¿¡])\P{L}{0,3})"  # what a sentence begins with is a capital in any case
 _NAME = regex.compile(_STARTS + r"\b\p{Lu}[\p{L}\p{M}]+")
@@ -408,7 +411,7 @@ class Weighing:
         self.order = np.hstack([np.array(rows).reshape(len(places), len(ORDER) - 2), np.zeros((len(places), 2))])
         self._timeless, self._named_values = self._say_no_time(), self._hold_named_value()
         about = [(self._held[index] + self._headings[place.heading]).any() for index, place in enumerate(places)]
-        timed = ((1 - self._timeless) * np.array(about, float)).any() * self._timeless
+        timed = ((self._timeless == 0) & np.array(about, bool)).any() * self._timeless
         beside = self._named_values.any() * (1 - self._named_values)
         near = self._name_neither() + self._miss_focus() + self._hold_none() + self._below_others() + asking
         far = [self._of_other_keys(), self._beside_cell(), self._beside_key(), self._not_exact(), timed, beside]
@@ -434,13 +437,18 @@ class Weighing:
 
     def _say_no_time(self) -> np.ndarray:
         """Of "When ...?" the sentences that say no time, neither by themselves nor by a heading with the question's
-        key, such as a version; none in a language whose words for time are not listed."""
+        key, such as a version; none in a language whose words for time are not listed. One that has all words of the
+        question, two at least, counts little: it may say a time in words that are not listed."""
         moment = _expression("moment", self.question.language) if self.question.kind == "date" else None
         keyed = {heading for heading, held in self._headings.items() if self._keys and (held[self._keys] > 0).all()}
-        says = [
-            moment is None or bool(moment.search(fold(place.said))) or place.heading in keyed for place in self.places
-        ]
-        return 1.0 - np.array(says, float)
+        timeless = np.zeros(len(self.places))
+        for index, place in enumerate(self.places):
+            held = self._held[index]
+            if index and _points_back(place.said, self.question.language):
+                held = np.maximum(held, self._held[index - 1])
+            if moment and place.heading not in keyed and not moment.search(fold(place.said)):
+                timeless[index] = NEITHER / OTHER_KEY if len(held) > 1 and held.all() else 1.0
+        return timeless
 
     def _hold_named_value(self) -> np.ndarray:
         """The rows of two cells and the lines of keys whose key the question names, by half of its words, and whose
@@ -571,7 +579,7 @@ class Weighing:
         if not self.places or self._absent == 1 or (is_exact and not self.order[:, ORDER.index("kind")].any()):
             return 0.0
         best = int(np.argmax(self.scores()))
-        if self._timeless[best]:
+        if self._timeless[best] == 1:
             return 0.0
         model = MODEL["certainty"][self.kind]
         value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
@@ -582,11 +590,14 @@ class Weighing:
     def _lacks_key(self) -> bool:
         """Whether no source holds a number or key of the question, or that of which it asks how many."""
         texts = " ".join(f"{source.context} {source.content}" for source in self.sources)
-        numbers = [name for name in self.question.names if name[0].isdigit()]
+        texts, asked = (_GROUPS.sub("", each) for each in (texts, _CLOCK.sub(" ", self.question.text)))
+        spelled: Mapping[str, str] = MODEL["numeral"]["spelled"]
+        numbers = {each.rstrip(".,") for each in _NUMBER.findall(asked)}
+        if any(each not in texts and not regex.search(spelled.get(each, "(?!)"), fold(texts)) for each in numbers):
+            return True
         is_counted = self.question.asks == "count" and self.question.language in _MEASURES  # others bend their nouns
         focus = self._matcher.places.get(self.question.focus) if is_counted else None
-        is_absent = focus is not None and not self._passages[:, focus].any()
-        return is_absent or any(number.rstrip(".,") not in texts for number in numbers)
+        return focus is not None and not self._passages[:, focus].any()
 
     def goes_on(self, index: int) -> bool:
         """Whether the sentence behind it in its passage holds all words of the question that it lacks, one at least, or

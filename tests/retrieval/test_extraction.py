@@ -323,6 +323,19 @@ JOB = (
     "# Das Büro\n\nDas Bruttogehalt beträgt 4.350 Euro im Monat. Im Mai 1912 kam der Bildhauer Karl Brenner.\n\n"
     "Öffnungszeiten: Montag bis Freitag\nLeitung: Frau Krol"
 )
+HUT = (
+    "The hut was put up by volunteers. It was torn down past noonday. Purging a filter happens at startup. "
+    "A message is deleted after it was read three times."
+)
+AMT = "Das Amt wurde 1957 gegründet. Die Kündigung ist zum Quartalsende möglich. Ehrenmitglieder zahlen nichts."
+CREW = (
+    "The mate Pavel Novak is 27. Lina Osei (34) counts foxes. Ida Lund keeps 27 goats. "
+    "Nils Aune lost his life in the storm of 1911. Anders Aune came into the world in May."
+)
+BAND = (
+    "Elsa Krantz has led the band for thirty years. The hall closes at 9 p.m. "
+    "The roof is repaired for 12,400 euros. The laundry stays dry."
+)
 PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pumpe wird jeden Montag gereinigt."
 
 
@@ -417,12 +430,24 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("Wann ist Feiertag?", JOB, WEAK_EVIDENCE, []),
         ("Wann hat das Büro geöffnet?", JOB, "", ["Öffnungszeiten: Montag bis Freitag"]),
         ("Wann wurde Karl Brenner geboren?", JOB, WEAK_EVIDENCE, []),
+        ("When was the hut torn down?", HUT, "It was torn", ["It was torn down past noonday."]),
+        ("When is a filter purged?", HUT, "", ["Purging a filter happens at startup."]),
+        ("When is a filter bought?", HUT, WEAK_EVIDENCE, []),
+        ("Wann ist eine Kündigung möglich?", AMT, "", ["Die Kündigung ist zum Quartalsende möglich."]),
+        ("How old is Pavel Novak?", CREW, "", ["The mate Pavel Novak is 27."]),
+        ("How old is Lina Osei?", CREW, "", ["Lina Osei (34) counts foxes."]),
+        ("How old is Ida Lund?", CREW, WEAK_EVIDENCE, []),
+        ("When did Nils Aune die?", CREW, "", ["Nils Aune lost his life in the storm of 1911."]),
+        ("When was Anders Aune born?", CREW, "", ["Anders Aune came into the world in May."]),
+        ("Who has led the band for 30 years?", BAND, "", ["Elsa Krantz has led the band for thirty years."]),
+        ("Does the hall close at 21:00?", BAND, "", ["The hall closes at 9 p.m."]),
+        ("Is the roof repaired for 12400 euros?", BAND, "", ["The roof is repaired for 12,400 euros."]),
         ("What is the difference between a lock and a dam?", WEIR, "", ["A dam holds water back; a lock lifts ships."]),
         ("Was ist der Unterschied zwischen einem Wehr und einer Schleuse?", WEHR, "", [WEHR.partition(". ")[2]]),
     ],
 )
 def test_the_answer_has_the_form_that_is_asked_for(query: str, text: str, headline: str, quotes: list[str]) -> None:
-    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR, KESSEL, CLUB, JOB) or "nummer" in text else "en"
+    language = "de" if text in (FARBEN, TOR, PUMPE, WEHR, KESSEL, CLUB, JOB, AMT) or "nummer" in text else "en"
     checked = ExtractiveAnswerer(local()).answer(query, [source("house", text, language=language)]).checked
     assert [each.quote for each in checked.citations][: len(quotes)] == quotes
     assert checked.answer.startswith(headline)
