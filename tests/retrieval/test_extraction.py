@@ -384,6 +384,7 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("What is the e-mail address for claims?", CLINIC, "", ["Send claims to claims@riverside.example."]),
         ("What is the e-mail address of Anita Rao?", CLINIC, WEAK_EVIDENCE, []),
         ("What is the price of a filling?", CLINIC, "", ["filling, per tooth | £120"]),
+        ("What does a room at Anker cost?", "Anker has rooms for 980 crowns.", "", ["Anker has rooms for 980 crowns."]),
         ("What is the price of a crown?", CLINIC, WEAK_EVIDENCE, []),
         ("How heavy is the filling?", CLINIC, WEAK_EVIDENCE, []),
         ("Wie ist die Telefonnummer von Petra Voss?", CLUB, WEAK_EVIDENCE, []),
