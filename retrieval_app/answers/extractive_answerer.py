@@ -422,7 +422,8 @@ def find_overview(question: Question, sentences: Sequence[Sentence], sources: Se
             below = [(level, each) for level, each in chain.from_iterable(found) if each.text != title]
             top = min((level for level, _ in below), default=0)
             headings = sorted((each for level, each in below if level == top), key=place_of)[:HEADINGS_QUOTED]
-            return [*_few([each for each in own if each.heading in ("", title) or not headings]), *headings]
+            first = [each for each in own if each.heading in ("", title) or not headings]
+            return [*_few(first or own[:1]), *headings]
         if section := [each for each in own if is_named(each.heading)]:
             return _few(section)
     return []

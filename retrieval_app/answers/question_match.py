@@ -397,6 +397,8 @@ class Weighing:
             if whose and _points_back(place.said, language):
                 before = content_words(sources[place.source].content[: place.start], language)
                 alone = np.maximum.reduce([around, self._titles[place.source], matcher.match(before)])
+            if question.kind == "purpose" and not _points_back(place.said, language):
+                alone = self._held[index]  # many a thing is used for something
             own_words = np.maximum(around, self._titles[place.source]) if alone is None else alone
             of_another = bool(whose) and not own_words[whose].any()
             rows.append(
@@ -446,8 +448,10 @@ class Weighing:
             held = self._held[index]
             if index and _points_back(place.said, self.question.language):
                 held = np.maximum(held, self._held[index - 1])
-            if moment and place.heading not in keyed and not moment.search(fold(place.said)):
-                timeless[index] = NEITHER / OTHER_KEY if len(held) > 1 and held.all() else 1.0
+            has_all = len(held) > 1 and bool(held.all())
+            said = fold(f"{place.heading} {place.said}" if has_all else place.said)
+            if moment and place.heading not in keyed and not moment.search(said):
+                timeless[index] = NEITHER / OTHER_KEY if has_all else 1.0
         return timeless
 
     def _hold_named_value(self) -> np.ndarray:
@@ -583,8 +587,11 @@ class Weighing:
             return 0.0
         model = MODEL["certainty"][self.kind]
         value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
-        value *= LACKING ** self._lacks_key()
-        is_certain = self._gives_value(best) or self._is_keyed_row(best) or bool(self._named_values[best])
+        lacks_key = self._lacks_key()
+        value *= LACKING**lacks_key
+        is_certain = (
+            (not lacks_key and self._gives_value(best)) or self._is_keyed_row(best) or bool(self._named_values[best])
+        )
         return max(value, VALUE_CERTAINTY) if is_certain else value
 
     def _lacks_key(self) -> bool:

@@ -22,6 +22,7 @@ from retrieval_app.answers.extractive_answerer import (
 )
 from retrieval_app.answers.protocol import WEAK_EVIDENCE, declines
 from retrieval_app.answers.question_match import (
+    LACKING,
     ORDER,
     Matcher,
     Sentence,
@@ -332,9 +333,10 @@ CREW = (
     "The mate Pavel Novak is 27. Lina Osei (34) counts foxes. Ida Lund keeps 27 goats. "
     "Nils Aune lost his life in the storm of 1911. Anders Aune came into the world in May."
 )
-BAND = (
-    "Elsa Krantz has led the band for thirty years. The hall closes at 9 p.m. "
-    "The roof is repaired for 12,400 euros. The laundry stays dry."
+LAMP = "The lamp lights the channel for ships. The side door is used to enter the store."
+MAPS = (
+    "## 3.0 (5 May 2025)\n\nDropped Python 3.8.\n\n"
+    "## 2.9 (1 March 2025)\n\nLayers can be locked. Added offline maps. Offline maps need 2 GB of disk."
 )
 PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pumpe wird jeden Montag gereinigt."
 
@@ -440,9 +442,9 @@ PUMPE = "Die Pumpe ist rot. Die Pumpe wird mit kaltem Wasser gereinigt. Die Pump
         ("How old is Ida Lund?", CREW, WEAK_EVIDENCE, []),
         ("When did Nils Aune die?", CREW, "", ["Nils Aune lost his life in the storm of 1911."]),
         ("When was Anders Aune born?", CREW, "", ["Anders Aune came into the world in May."]),
-        ("Who has led the band for 30 years?", BAND, "", ["Elsa Krantz has led the band for thirty years."]),
-        ("Does the hall close at 21:00?", BAND, "", ["The hall closes at 9 p.m."]),
-        ("Is the roof repaired for 12400 euros?", BAND, "", ["The roof is repaired for 12,400 euros."]),
+        ("What is the lamp used for?", LAMP, "", ["The lamp lights the channel for ships."]),
+        ("When were offline maps added?", MAPS, "2.9 (1 March 2025)", ["2.9 (1 March 2025)", "Added offline maps."]),
+        ("Since which version can layers be locked?", MAPS, "2.9", ["2.9 (1 March 2025)", "Layers can be locked."]),
         ("What is the difference between a lock and a dam?", WEIR, "", ["A dam holds water back; a lock lifts ships."]),
         ("Was ist der Unterschied zwischen einem Wehr und einer Schleuse?", WEHR, "", [WEHR.partition(". ")[2]]),
     ],
@@ -526,6 +528,31 @@ def test_a_title_says_whose_weight_it_is(title: str, is_found: bool) -> None:
     given = replace(source("manual", text, language="en"), context=title)
     checked = ExtractiveAnswerer(local()).answer("What is the weight of the router?", [given]).checked
     assert [each.quote for each in checked.citations][:1] == ["Power: 12 V, 1.5 A. Weight: 310 g."] * is_found
+
+
+def test_an_overview_without_a_beginning_quotes_a_sentence() -> None:
+    text = "# The Mill\n\n## 1850\n\nJakob ran it. It ground rye.\n\n## 1900\n\nA fire destroyed the roof."
+    given = replace(source("mill", text, language="en"), context="The Mill")
+    checked = ExtractiveAnswerer(local()).answer("What is the mill about?", [given]).checked
+    assert [each.quote for each in checked.citations] == ["Jakob ran it.", "1850", "1900"]
+
+
+@pytest.mark.parametrize(
+    ("query", "is_known"),
+    [
+        ("Who has led the band for 30 years?", True), ("Who has led the band for 50 years?", False),
+        ("Does the hall close at 21:00?", True), ("Does the hall close at 9 p.m. or 22:00?", True),
+        ("Is the roof repaired for 12400 euros?", True), ("Is the roof repaired for 12500 euros?", False),
+        ("Is the roof repaired for 12.400 euros?", True),
+    ],
+)  # fmt: skip
+def test_a_number_is_known_however_it_is_written(query: str, is_known: bool) -> None:
+    text = (
+        "Elsa Krantz has led the band for thirty years. The hall closes at 9 p.m. "
+        "The roof is repaired for 12,400 euros. The laundry stays dry."
+    )
+    evidence = ExtractiveAnswerer(local()).answer(query, [source("band", text, language="en")]).evidence
+    assert evidence is not None and (evidence > LACKING) == is_known
 
 
 def test_what_follows_a_list_is_none_of_its_items() -> None:
