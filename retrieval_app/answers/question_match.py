@@ -93,10 +93,7 @@ _EXACT = {  # of these kinds nothing else is an answer
     "mail": regex.compile(r"\w@\w[\w-]*\.\w"),
     "price": regex.compile(MODEL["money"]["words"]),
     "weight": regex.compile(MODEL["mass"]["words"]),
-    "birth": regex.compile(MODEL["birth"]["words"]),
-    "death": regex.compile(MODEL["death"]["words"]),
-    "age": regex.compile(MODEL["age"]["words"]),
-    "purpose": regex.compile(MODEL["purpose"]["words"]),
+    **{kind: regex.compile(MODEL[kind]["words"]) for kind in ("birth", "death", "age", "purpose")},
 }
 _EXACT_WORDS = frozenset(MODEL["exact_words"]["words"].split())
 _KINDS = (*_EXACT, "frequency", "date", "number", "person", "reason", "way", "formula")
@@ -357,6 +354,11 @@ class Sentence:
         return self.read_as or self.text
 
     @property
+    def first_cell(self) -> str:
+        """Of a row."""
+        return self.said.partition("; ")[0].rpartition(": ")[2]
+
+    @property
     def headed(self) -> str:
         return f"{self.heading}: {self.said}" if self.opens and self.heading else self.said
 
@@ -462,7 +464,7 @@ class Weighing:
             return named
         for index, place in enumerate(self.places):
             key = KEY_LINE.match(place.text) if not place.is_row else None
-            cell = place.said.partition("; ")[0].rpartition(": ")[2] if len(place.columns or ()) == 2 else ""
+            cell = place.first_cell if len(place.columns or ()) == 2 else ""
             words = content_words(_BEHIND.sub("", key[1] if key else cell), language)
             held = self._matcher.match(words) > 0
             if words and 2 * held.sum() >= len(set(words)) and not held.all():
@@ -534,9 +536,7 @@ class Weighing:
         own = {each for each in headers if self._matcher.match(content_words(" ".join(each[1:]), language)).any()}
         is_meant = np.zeros(len(self.places))
         for index, place in enumerate(self.places):
-            if place.columns in own:
-                cell = content_words(place.said.partition("; ")[0].rpartition(": ")[2], language)
-                is_meant[index] = bool(cell) and (self._matcher.match(cell) > 0).sum() >= len(set(cell))
+            is_meant[index] = place.columns in own and self.is_of(place.first_cell)
         return np.asarray(is_meant.any() * (1 - is_meant))
 
     def _below_others(self) -> np.ndarray:
@@ -553,14 +553,11 @@ class Weighing:
     def _beside_key(self) -> np.ndarray:
         """The items behind other keys, where the question names the heading of a list and one key of it, whole: "What
         does a yellow light mean?" of "Yellow: ...", "Red: ..." below "Lights"."""
-        language = self.question.language
         keys: dict[tuple[int, str], dict[int, bool]] = {}
         for index, place in enumerate(self.places):
             found = KEY_LINE.match(place.text)
             if found and not place.is_row and self._headings[place.heading].any():
-                words = content_words(found[1], language)
-                is_named = bool(words) and bool((self._matcher.match(words) > 0).sum() >= len(set(words)))
-                keys.setdefault((place.source, place.heading), {})[index] = is_named
+                keys.setdefault((place.source, place.heading), {})[index] = self.is_of(found[1])
         behind = np.zeros(len(self.places))
         for items in keys.values():
             if any(items.values()):
@@ -638,16 +635,16 @@ class Weighing:
             return bool(moment and moment.search(fold(place.heading)) and not moment.search(fold(place.said)))
         return bool(place.heading) and self.question.focus in _HEADED
 
-    def is_of(self, heading: str) -> bool:
-        """Whether the question has every word of a heading."""
-        words = content_words(heading, self.question.language)
+    def is_of(self, name: str) -> bool:
+        """Whether the question has every word of a heading, key or cell."""
+        words = content_words(name, self.question.language)
         return bool(words) and bool((self._matcher.match(words) > 0).sum() >= len(set(words)))
 
     def _is_keyed_row(self, index: int) -> bool:
         """Whether it is a row with all keys and numbers of the question, and its passage has the other words, or all
         but one where its first cell is the key."""
         place = self.places[index]
-        first = {*content_words(place.said.partition("; ")[0].rpartition(": ")[2], self.question.language)}
+        first = {*content_words(place.first_cell, self.question.language)}
         keys = {self.question.words[each] for each in self._keys}
         may_lack = bool(keys) and keys <= first <= {*self.question.words}
         has_keys = place.is_row and bool(keys) and bool((self._held[index, self._keys] > 0).all())
@@ -718,7 +715,7 @@ class Weighing:
         given = bold or _DEFINITION[self.question.language][1].match(fold(place.said))
         term = given[1] if given else ""
         if place.is_row:
-            term = place.said.partition("; ")[0].rpartition(": ")[2]
+            term = place.first_cell
         words = content_words(term, self.question.language)
         return len(words) <= len(self.question.words) + 1 and bool((self._matcher.match(words) > 0).all())
 
