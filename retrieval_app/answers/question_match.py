@@ -388,6 +388,7 @@ class Weighing:
         known_words = self._held @ known / (float(known.sum()) or 1.0)
         self._headings = {place.heading: matcher.match(content_words(place.heading, language)) for place in places}
         whose = self._whose()
+        self._of_whom: list[float] = []  # how many of these words each sentence is about
         self._titles = [matcher.match(content_words(_title(source), language)) for source in sources]
         rows = []
         for index, place in enumerate(places):
@@ -402,7 +403,8 @@ class Weighing:
             if question.kind == "purpose" and not _points_back(place.said, language):
                 alone = self._held[index]  # many a thing is used for something
             own_words = np.maximum(around, self._titles[place.source]) if alone is None else alone
-            of_another = bool(whose) and not own_words[whose].any()
+            self._of_whom.append(float((own_words[whose] > 0).sum()))
+            of_another = bool(whose) and not self._of_whom[-1]
             rows.append(
                 (
                     words[index], known_words[index], float(around @ self._rarity / total - words[index]),
@@ -522,8 +524,11 @@ class Weighing:
         return own or [index for index, word in enumerate(words) if word not in _EXACT_WORDS]
 
     def _not_exact(self) -> np.ndarray:
-        """Of a question of an exact kind all that gives no answer of it, if any does."""
+        """Of a question of an exact kind all that gives no answer of it, if any does, or that of another person."""
         offers = self.order[:, ORDER.index("kind")] > 0
+        if self.question.kind in ("birth", "death", "age") and offers.any():
+            of_whom = np.array(self._of_whom)
+            offers &= of_whom == of_whom[offers].max()
         return np.asarray((self.question.kind in _EXACT and bool(offers.any())) * (1.0 - offers))
 
     def _beside_cell(self) -> np.ndarray:

@@ -522,6 +522,15 @@ def test_a_key_with_what_the_title_names_is_an_answer(query: str, doc_id: str, q
     assert [each.quote for each in checked.citations] == quotes
 
 
+def test_a_birth_is_that_of_the_person_with_the_whole_name() -> None:
+    sources = [
+        replace(source("ann", "Ann Marsh is a cook. She was born in York.", language="en"), context="Ann Marsh"),
+        replace(source("bob", "Bob Marsh paints. He was born in Leeds.", language="en"), context="Bob Marsh"),
+    ]
+    checked = ExtractiveAnswerer(local()).answer("Where was Bob Marsh born?", sources).checked
+    assert [each.quote for each in checked.citations] == ["He was born in Leeds."]
+
+
 @pytest.mark.parametrize(("title", "is_found"), [("RX-200 router manual", True), ("Bridge manual", False)])
 def test_a_title_says_whose_weight_it_is(title: str, is_found: bool) -> None:
     text = "## Technical data\nPower: 12 V, 1.5 A. Weight: 310 g.\n\n## Reset\nTo reset the router, hold the button."
