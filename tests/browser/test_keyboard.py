@@ -159,6 +159,7 @@ def ask_and_read(visit: Visit, hands: Hands) -> None:
     expect(page.locator("#cited")).to_be_in_viewport()
     hands.go_round()
     page.go_back()  # the browser's own key
+    expect(page.locator(".answer")).to_have_count(1)  # the evidence, which shows the answer too, is closed
     expect(page.locator(".answer")).to_contain_text("five thousand flowers")
     hands.press(page.get_by_role("link", name="Open run"))
     page.wait_for_url("**/runs/*/")
