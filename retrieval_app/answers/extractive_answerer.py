@@ -423,7 +423,7 @@ def find_overview(question: Question, sentences: Sequence[Sentence], sources: Se
             top = min((level for level, _ in below), default=0)
             headings = sorted((each for level, each in below if level == top), key=place_of)[:HEADINGS_QUOTED]
             first = [each for each in own if each.heading in ("", title) or not headings]
-            return [*_few(first or own[:1]), *headings]
+            return [*_few(first or [each for each in own[:1] if not each.is_row]), *headings]
         if section := [each for each in own if is_named(each.heading)]:
             return _few(section)
     return []

@@ -421,7 +421,7 @@ class Weighing:
         beside = self._named_values.any() * (1 - self._named_values)
         near = self._name_neither() + self._miss_focus() + self._hold_none() + self._below_others() + asking
         far = [self._of_other_keys(), self._beside_cell(), self._beside_key(), self._not_exact(), timed, beside]
-        self._behind = NEITHER * near + OTHER_KEY * np.maximum.reduce(far)
+        self._behind = NEITHER * near + OTHER_KEY * np.maximum.reduce(far) * (1 - self._named_values)
 
     def with_meaning(self, tokens: Mapping[int, np.ndarray], kind: str = "meaning") -> Weighing:
         """The same with what an encoder says of some sentences, by index: for each token of the question its best

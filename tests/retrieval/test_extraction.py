@@ -514,9 +514,8 @@ def test_an_overview_is_how_a_document_begins_and_its_headings(query: str, quote
     ],
 )
 def test_a_key_with_what_the_title_names_is_an_answer(query: str, doc_id: str, quotes: list[str]) -> None:
-    text = (
-        "| property | value |\n|---|---|\n| Weight | 38 kg |\n| Sound level | 47 dB |\n\nOpen the valve of the boiler."
-    )
+    rows = "| property | value |\n|---|---|\n| Output | 24 kW |\n| Weight | 38 kg |\n| Sound level | 47 dB |\n"
+    text = f"{rows}\nOpen the valve of the boiler."
     given = replace(source(doc_id, text, language="en"), context="EcoHeat 24 > Technical data")
     checked = ExtractiveAnswerer(local()).answer(query, [given]).checked
     assert [each.quote for each in checked.citations] == quotes
@@ -539,11 +538,18 @@ def test_a_title_says_whose_weight_it_is(title: str, is_found: bool) -> None:
     assert [each.quote for each in checked.citations][:1] == ["Power: 12 V, 1.5 A. Weight: 310 g."] * is_found
 
 
-def test_an_overview_without_a_beginning_quotes_a_sentence() -> None:
-    text = "# The Mill\n\n## 1850\n\nJakob ran it. It ground rye.\n\n## 1900\n\nA fire destroyed the roof."
+@pytest.mark.parametrize(
+    ("below", "quotes"),
+    [
+        ("Jakob ran it. It ground rye.", ["Jakob ran it.", "1850", "1900"]),
+        ("| stone | age |\n|---|---|\n| upper | 9 years |", ["1850", "1900"]),
+    ],
+)
+def test_an_overview_without_a_beginning_quotes_a_sentence_and_no_row(below: str, quotes: list[str]) -> None:
+    text = f"# The Mill\n\n## 1850\n\n{below}\n\n## 1900\n\nA fire destroyed the roof."
     given = replace(source("mill", text, language="en"), context="The Mill")
     checked = ExtractiveAnswerer(local()).answer("What is the mill about?", [given]).checked
-    assert [each.quote for each in checked.citations] == ["Jakob ran it.", "1850", "1900"]
+    assert [each.quote for each in checked.citations] == quotes
 
 
 @pytest.mark.parametrize(
