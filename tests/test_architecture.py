@@ -37,7 +37,7 @@ CEILINGS = {
     "product lines": 141_244, "product files": 587, "models": 62, "page routes": 105,
     "pages with an address of their own": 55, "API operations": 124,
     "settings": 80, "own middlewares": 6, "functions with 8 or more parameters": 8, "migrations": 8,
-    "lines of tests": 81_377, "lines of benchmarks": 5_996, "pages of docs": 45, "words of docs": 55_650,
+    "lines of tests": 81_383, "lines of benchmarks": 5_996, "pages of docs": 45, "words of docs": 55_650,
     "participles as names": 3_723,
 }  # fmt: skip
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "selectors", "signals", "repositories"}
