@@ -100,7 +100,7 @@ class Visit:
 
     def go(self, path: str) -> Page:
         """Open a page and wait for the parts that it includes."""
-        self.page.goto(self.base + path)
+        self.page.goto(self.base + path, timeout=30_000)
         expect(self.page.locator("[hx-trigger=load]")).to_have_count(0, timeout=30_000)
         return self.page
 
