@@ -162,7 +162,7 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
         )
     system, history, question = read_messages(payload.messages)
     turns = fit_history(history)
-    ask_request = _ask_request(payload, make_whole(question, turns), system)
+    ask_request = _ask_request(payload, searched_text(question, turns), system)
     if not payload.stream:
         answer = run_ask(collection, ask_request, channel=QueryRun.Channel.CHAT, api_key=key, history=turns)
         return json_response(completion(payload.model, body_of(answer)))
@@ -172,7 +172,7 @@ def complete_chat(request: HttpRequest, payload: ChatRequest) -> HttpResponse | 
     return event_response(request, stream, ChunkFrame(payload.model, with_usage=with_usage))
 
 
-def make_whole(question: str, turns: Sequence[Mapping[str, str]]) -> str:
+def searched_text(question: str, turns: Sequence[Mapping[str, str]]) -> str:
     """The question as it is searched for, behind the one before it where it leans on that."""
     asked: list[str] = []
     for text in [*(turn["content"] for turn in turns if turn["role"] == "user"), question]:

@@ -155,7 +155,7 @@ def open_pages(data: bytes, media_type: str) -> Iterator[Pages]:
             yield ImagePages(data)
         except (OSError, ValueError, SyntaxError, struct.error, EOFError) as error:  # whose text shows the bytes object
             raise ParseError(
-                "broken", "The image is damaged or of no known format. Save it again, upload that."
+                "broken", "The image is damaged or of no known format. Save it again and upload that."
             ) from error
         return
     if media_type != types.PDF:
