@@ -40,7 +40,8 @@ from ragd.store.tables import create_collection
 from ragd.text.languages import AUTO, detect_language
 from ragd.types import Embedder, Mode
 from retrieval_app.answers.extractive_answerer import EVIDENCE_MIN, SOURCES_READ, ExtractiveAnswerer, count_words
-from retrieval_app.answers.question_match import CERTAINTY, MODEL, ORDER, Weighing
+from retrieval_app.answers.question import MODEL
+from retrieval_app.answers.question_match import CERTAINTY, ORDER, Weighing
 
 QUESTIONS = Path(__file__).with_name("answer_questions.jsonl")
 LANGUAGES, HELP = ("en", "de", "es", "ru", "hi", "zh", "ar", "ja"), ("en", "de", "es", "ru", "hi")

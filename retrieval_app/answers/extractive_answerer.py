@@ -29,23 +29,18 @@ from ragd.types import Candidate, Embedder
 from retrieval_app.answers.answer_html import BAR
 from retrieval_app.answers.citations import CheckedAnswer, QuotedAnswer, is_written
 from retrieval_app.answers.protocol import NOT_FOUND, NOTHING_FOUND, WEAK_EVIDENCE, AnswerListener, Draft
-from retrieval_app.answers.question_match import (
-    KEY,
-    KEY_LINE,
+from retrieval_app.answers.question import (
     MODEL,
-    QUESTION_MARKS,
     SUFFIX,
-    VALUE_CERTAINTY,
     WORD,
     Question,
-    Sentence,
-    Weighing,
     are_contrasted,
     content_words,
     fold,
     read_question,
     split_questions,
 )
+from retrieval_app.answers.question_match import KEY, KEY_LINE, QUESTION_MARKS, VALUE_CERTAINTY, Sentence, Weighing
 from retrieval_app.llm.chat_model import TokenUsage
 
 SOURCES_READ = 12

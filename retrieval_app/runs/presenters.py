@@ -29,7 +29,7 @@ from ragd.types import HOP_LISTS
 from retrieval_app.answers.answer_html import HEADING, render_answer
 from retrieval_app.answers.citations import count_support, is_written, mark_support, path_of
 from retrieval_app.answers.extractive_answerer import DASHES, ExtractiveAnswerer, list_stems, stems
-from retrieval_app.answers.question_match import WORD
+from retrieval_app.answers.question import WORD
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.views import describe_correction
 

@@ -21,16 +21,8 @@ from retrieval_app.answers.extractive_answerer import (
     stems,
 )
 from retrieval_app.answers.protocol import WEAK_EVIDENCE, declines
-from retrieval_app.answers.question_match import (
-    LACKING,
-    ORDER,
-    Matcher,
-    Sentence,
-    Weighing,
-    content_words,
-    read_question,
-    split_questions,
-)
+from retrieval_app.answers.question import Matcher, content_words, read_question, split_questions
+from retrieval_app.answers.question_match import LACKING, ORDER, Sentence, Weighing
 from tests.builders import WordEmbedder
 
 PUMP = (
