@@ -38,7 +38,7 @@ _BRACKET = re.compile("[" + "".join((*_BRACKETS, *_BRACKETS.values())) + "\n]")
 _QUOTED_GOES_ON = re.compile("(?:と|って|という|とか)")
 _LAST_WORD = re.compile(r"[^\s(\[{\"'“‘«*_/]+\Z")
 _ACRONYM = re.compile(r"[^\W\d_](?:\.[^\W\d_])*")
-_NEXT_WORD = re.compile(r"[\s\"'“‘«(\[*_`|¿¡]*+(\w+)(?=(\.?))")
+_NEXT_WORD = re.compile(r"[\s\"'“‘«(\[*_`|¿¡]*+(?:§{1,2}\s?|[$€£±≈~](?=\d))?(\w+)(?=(\.?))")
 _LOOK_BACK_CHARS = 40
 
 

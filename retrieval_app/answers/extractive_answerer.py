@@ -153,7 +153,29 @@ class ExtractiveAnswerer:
     def weigh(
         self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = (), *, topic: str = ""
     ) -> Part:
-        """topic: see `split_questions`."""
+        """topic: see `split_questions`. Where no sentence is evidence enough, or the best one says nothing of what is
+        asked about a thing that titles name, what remains is asked of the sources with that title."""
+        part, weighing = self._weigh(query, sources, spans, topic=topic)
+        rest, numbers = ("", []) if spans else weighing.rest()
+        asked = read_question(rest, weighing.question.language).words if rest else ()
+        best = int(np.argmax(weighing.scores())) if part.sentences else 0
+        if not asked or part.listing or (part.certainty >= self.evidence_min and weighing.holds_any(best, asked)):
+            return part
+        titled, again = self._weigh(rest, [sources[number] for number in numbers], (), topic="")
+        if titled.certainty < self.evidence_min or not again.holds_any(int(np.argmax(again.scores())), asked):
+            return part
+
+        def place(items: list[Sentence]) -> list[Sentence]:
+            return [replace(item, source=numbers[item.source]) for item in items]
+
+        heading = place([titled.heading])[0] if titled.heading else None
+        return replace(
+            titled, question=query, sentences=place(titled.sentences), listing=place(titled.listing), heading=heading
+        )
+
+    def _weigh(
+        self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]], *, topic: str
+    ) -> tuple[Part, Weighing]:
         sentences, weighing = self.read(query, sources, spans, topic=topic)
         scored = [
             replace(item, score=round(float(score), 6))
@@ -168,8 +190,9 @@ class ExtractiveAnswerer:
         certainty = weighing.certainty()
         if not listing:
             heading = find_heading(scored[best], sources) if scored and weighing.is_headed(best) else None
-            return Part(query, in_order, certainty, [], heading=heading)
-        return Part(query, in_order, max(certainty, VALUE_CERTAINTY), listing, weighing.question.count(len(listing)))
+            return Part(query, in_order, certainty, [], heading=heading), weighing
+        headline = weighing.question.count(len(listing))
+        return Part(query, in_order, max(certainty, VALUE_CERTAINTY), listing, headline), weighing
 
     def read(
         self, query: str, sources: Sequence[Candidate], spans: Sequence[Mapping[str, Any]] = (), *, topic: str = ""

@@ -26,6 +26,7 @@ from retrieval_app.answers.question import (
     MEASURES,
     MODEL,
     NUMBER,
+    WORD,
     Matcher,
     Question,
     content_words,
@@ -331,7 +332,9 @@ class Weighing:
         lacks_key = self._lacks_key()
         value *= LACKING**lacks_key
         is_certain = (
-            (not lacks_key and self._gives_value(best)) or self._is_keyed_row(best) or bool(self._named_values[best])
+            (not lacks_key and (self._gives_value(best) or self._says_of_whom(best)))
+            or self._is_keyed_row(best)
+            or bool(self._named_values[best])
         )
         return max(value, VALUE_CERTAINTY) if is_certain else value
 
@@ -346,6 +349,28 @@ class Weighing:
         is_counted = self.question.asks == "count" and self.question.language in MEASURES  # others bend their nouns
         focus = self._matcher.places.get(self.question.focus) if is_counted else None
         return focus is not None and not self._passages[:, focus].any()
+
+    def rest(self) -> tuple[str, list[int]]:
+        """The question without the words that a title or the headings above a passage have, and the sources of which
+        these have most of them, by index: "How should be stored?" of "How should Ontrel be stored?". "" and [] where
+        none has any or one has all, and where the best sentence has another word of the question and is an answer."""
+        titles = _stack(self._titles, len(self.question.words)) > 0
+        counts = titles.sum(axis=1)
+        sources = np.flatnonzero(counts == counts.max(initial=1)).tolist()
+        named: np.ndarray = titles[sources].any(axis=0)
+        if not sources or named.all():
+            return "", []
+        gone = {word for word, is_named in zip(self.question.words, named, strict=True) if is_named}
+
+        def keep(word: regex.Match[str]) -> str:
+            words = content_words(word[0], self.question.language)
+            return "" if words and gone.issuperset(words) else word[0]
+
+        return " ".join(WORD.sub(keep, self.question.text).split()), sources
+
+    def holds_any(self, index: int, words: Sequence[str]) -> bool:
+        """Whether a sentence holds one of some words of the question."""
+        return bool(self._held[index, [self._matcher.places[word] for word in words if word in self._matcher.places]].any())
 
     def goes_on(self, index: int) -> bool:
         """Whether the sentence behind it in its passage holds all words of the question that it lacks, one at least, or
@@ -399,6 +424,11 @@ class Weighing:
         words = content_words(self.places[index].said, self.question.language)
         new = [word for word in words if not self._matcher.match([word]).any()]
         return len(words) - len(new) > 1 and bool(new) and all(any(map(str.isnumeric, word)) for word in new)
+
+    def _says_of_whom(self, index: int) -> bool:
+        """Whether a sentence says when somebody was born or died, or how old they are, with their whole name."""
+        whose = self._whose() if self.question.kind in ("birth", "death", "age") else []
+        return bool(whose) and self._offer(self.places[index]) > 0 and bool((self._held[index, whose] > 0).all())
 
     def features(self) -> np.ndarray:
         """CERTAINTY, of the sentence with the highest score."""

@@ -513,6 +513,31 @@ def test_a_key_with_what_the_title_names_is_an_answer(query: str, doc_id: str, q
     assert [each.quote for each in checked.citations] == quotes
 
 
+@pytest.mark.parametrize(
+    ("query", "quotes"),
+    [
+        ("How should Ontrel be stored?", ["Store in the refrigerator at 2 to 8 degrees."]),
+        ("What is the dose of Ontrel for adults?", ["Adults take ten drops three times a day."]),
+        ("How should Calmexin be stored?", ["Store below 25 degrees, away from light."]),
+        ("Who wrote fastgrid?", ["Written by Jonas Petit in 2019 and kept by volunteers since."]),
+        ("Who designed the logo of fastgrid?", []),
+        ("What is the price of Ontrel?", []),
+    ],
+)
+def test_what_is_asked_of_a_thing_stands_below_a_title_with_its_name(query: str, quotes: list[str]) -> None:
+    texts = {
+        "Calmexin leaflet": "Calmexin 20 mg tablets\n\nStore below 25 degrees, away from light.\n\n"
+        "Adults take one tablet in the morning with water.",
+        "Ontrel leaflet": "Ontrel 5 mg drops\n\nStore in the refrigerator at 2 to 8 degrees. "
+        "Use within four weeks after opening.\n\nAdults take ten drops three times a day.",
+        "fastgrid": "A small library that draws tables in a terminal, called fastgrid. "
+        "Written by Jonas Petit in 2019 and kept by volunteers since.",
+    }
+    sources = [replace(source(title, text, language="en"), context=title) for title, text in texts.items()]
+    checked = ExtractiveAnswerer(local()).answer(query, sources).checked
+    assert [each.quote for each in checked.citations][:1] == quotes
+
+
 def test_a_birth_is_that_of_the_person_with_the_whole_name() -> None:
     sources = [
         replace(source("ann", "Ann Marsh is a cook. She was born in York.", language="en"), context="Ann Marsh"),
