@@ -10,10 +10,11 @@ from pathlib import Path
 from ragd.text.languages import LAO, THAI
 
 _WORDS = tomllib.loads(Path(__file__).with_name("sentences.toml").read_text(encoding="utf-8"))
-NEVER_LAST, BEFORE_NUMBERS, OPENER_DECIDES, OPENERS, AFTER_ORDINALS = (
+NEVER_LAST, BEFORE_NUMBERS, WEEKDAYS, OPENER_DECIDES, OPENERS, BEFORE_ORDINALS, AFTER_ORDINALS = (
     frozenset[str](_WORDS[name].split())
-    for name in ("never_last", "before_numbers", "opener_decides", "openers", "after_ordinals")
-)
+    for name in ("never_last", "before_numbers", "weekdays", "opener_decides", "openers", "before_ordinals",
+                 "after_ordinals")
+)  # fmt: skip
 
 
 CLAUSE_BEFORE_CHARS = 20
@@ -39,6 +40,7 @@ _QUOTED_GOES_ON = re.compile("(?:と|って|という|とか)")
 _LAST_WORD = re.compile(r"[^\s(\[{\"'“‘«*_/]+\Z")
 _ACRONYM = re.compile(r"[^\W\d_](?:\.[^\W\d_])*")
 _NEXT_WORD = re.compile(r"[\s\"'“‘«(\[*_`|¿¡]*+(?:§{1,2}\s?|[$€£±≈~](?=\d))?(\w+)(?=(\.?))")
+_DATE = re.compile(r"(?<!\d)\d{1,2}\. ?\d{1,2}\. ?(?:\d{4}|\d\d)(?!\d)")
 _LOOK_BACK_CHARS = 40
 
 
@@ -118,6 +120,9 @@ def _ends_sentence(text: str, match: re.Match[str]) -> bool:
         return False
     if text[match.start()] != "." or text.startswith("..", match.start()):
         return True
+    dates = _DATE.finditer(text, max(0, match.start() - 7), match.start() + 13)
+    if any(date.start() < match.start() < date.end() for date in dates):
+        return False
     before = text[max(0, match.start() - _LOOK_BACK_CHARS) : match.start()]
     return _full_stop_ends(
         before, following.group(1), initial_follows=len(following.group(1)) == len(following.group(2))
@@ -132,12 +137,21 @@ def _full_stop_ends(before: str, following: str, *, initial_follows: bool) -> bo
     if key in NEVER_LAST or _THAI_OR_LAO.match(word[-1]):
         return False
     if word.isdecimal():
-        return following not in AFTER_ORDINALS and not _numbers_a_line(before, match.start())
+        is_ordinal = following in AFTER_ORDINALS or (len(word) < 3 and _opens_ordinal(before[: match.start()]))
+        return not is_ordinal and not _numbers_a_line(before, match.start())
     if following[0].isdigit():
-        return key not in BEFORE_NUMBERS
-    if key in OPENER_DECIDES or (_ACRONYM.fullmatch(word) and not (len(word) == 1 and word.islower())):
+        return key not in BEFORE_NUMBERS and word not in WEEKDAYS and not key.endswith("str")
+    if len(word) == 1 and word.islower():  # "z. B.", "e. V.", but "Solve for x."
+        return not initial_follows
+    if key in OPENER_DECIDES or _ACRONYM.fullmatch(word):
         return following in OPENERS and not initial_follows
     return True
+
+
+def _opens_ordinal(before: str) -> bool:
+    """Whether it ends with a German word that stands before ordinals, as in "das 16. Lebensjahr"."""
+    words = before.lower().split()[-2:]
+    return bool(words) and words[-1] in BEFORE_ORDINALS and words != ["i", "am"]
 
 
 def _numbers_a_line(before: str, start: int) -> bool:
