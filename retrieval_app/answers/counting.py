@@ -44,6 +44,7 @@ from retrieval_app.answers.count_tables import (
     stem_of,
 )
 from retrieval_app.answers.protocol import AnswerListener, Draft
+from retrieval_app.answers.question import NO, NOT, YES
 from retrieval_app.llm.chat_model import TokenUsage
 
 NAME_TOKENS_MAX = 8
@@ -173,10 +174,8 @@ class Resolver:
         reading = self.reading
         if unclear := next((item for item in reading.items if item.kind == "unclear"), None):
             raise Declined(unclear.text)
-        if reading.unknown:
-            raise Declined(
-                f"“{reading.unknown[0]}” is no column, no value and no name of {self._where()}; {self._known()}"
-            )
+        if unknown := [word for word in reading.unknown if not (word.casefold() in NOT and self._says_whether())]:
+            raise Declined(f"“{unknown[0]}” is no column, no value and no name of {self._where()}; {self._known()}")
         if self.table.doubt:
             raise Declined(f"the rows of {self._where()} are not certain: {self.table.doubt}")
         if not self.table.has_clear_header:
@@ -279,7 +278,10 @@ class Resolver:
             if not values and sign is None and column is None:
                 at = at_next  # a noun
                 continue
-            if not values:
+            if not values and sign is None and column in self._says_whether():
+                used.add(column)
+                conditions.append(self._whether(column))
+            elif not values:
                 if sign is not None or column is None or has_noun or noun is not None or conditions:
                     raise Declined(f"“{items[at].text}” has no value beside it; {self._known()}")
                 noun = column
@@ -293,6 +295,18 @@ class Resolver:
         if not has_noun and noun is None:
             raise Declined(f"the question does not say what is counted; ask for rows. {self._known()}")
         return conditions, noun
+
+    def _says_whether(self) -> list[int]:
+        """The columns of the question that hold nothing but yes and no."""
+        named = {column for item in self.reading.items if item.kind == "column" for column in item.columns}
+        return [each for each in named if YES.union(NO).issuperset(self.table.values(each)) and self.table.values(each)]
+
+    def _whether(self, column: int) -> tuple[str, Callable[[Row], bool]]:
+        """Of "How many groups are (not) allowed?"."""
+        keys = NO if any(word.casefold() in NOT for word in self.reading.unknown) else YES
+        shown = " or ".join(value for key, value in self.table.values(column).items() if key in keys)
+        name = self.table.header[column]
+        return f"{name} = {shown}", lambda row: any(key_of(value) in keys for value in row.cells[column])
 
     def _group(self, items: Sequence[Item], at: int) -> tuple[int | None, str | None, list[Item], int]:
         """(column, sign, values joined by or, where the next group begins) of the group that begins here."""

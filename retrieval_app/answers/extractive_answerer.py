@@ -485,7 +485,11 @@ def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Seq
                 return items if sum(len(item.text) for item in items) <= BLOCK_CHARS else []
             continue
         lead = (first.heading, *(first.columns or ())[:1], *before)
-        is_named = weighing.is_named("\n".join(lead), f"{source.context}\n{above}")
+        picked = weighing.pick(items) if asks == "list" and first.is_row else None
+        values = [item.text for item in items if picked is not None]
+        is_named = weighing.is_named("\n".join(lead), "\n".join([source.context, above, *values]))
+        if is_named and picked is not None:
+            return picked if sum(len(item.text) for item in picked) <= BLOCK_CHARS else []
         if is_named and (asks == "list" or _is_whole(items, sources)):
             names = [name for name in map(_name_of, items) if name]
             if sum(count_words(item.text) for item in items) <= WORDS_QUOTED:
@@ -497,13 +501,14 @@ def find_listing(weighing: Weighing, sentences: Sequence[Sentence], sources: Seq
 
 
 def says_how_many(query: str, sources: Sequence[Candidate], *, in_a_row: bool) -> bool:
-    """Whether a sentence holds every word of the question and the number, or the list, that it asks for. in_a_row: or
-    one row of a table does, and no other."""
+    """Whether a sentence holds every word of the question and the number, or the list, that it asks for, or one row of
+    a table is asked for one of its cells. in_a_row: or one row holds every word, and no other."""
     sentences = read_sentences(sources[:SOURCES_READ])
     likely = str(sources[0].attributes.get("language", "")) if sources else ""
     weighing = Weighing(read_question(query, likely), sources, sentences)
     rows = [row for row in sentences if in_a_row and row.is_row and weighing.names_all(row.said)]
-    return len(rows) == 1 or any(weighing.gives_all(index) for index in range(len(sentences)))
+    asked = [index for index in range(len(sentences)) if weighing.asks_for_a_cell(index)]
+    return 1 in (len(rows), len(asked)) or any(weighing.gives_all(index) for index in range(len(sentences)))
 
 
 def path_above(content: str) -> str:

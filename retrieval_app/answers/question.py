@@ -58,6 +58,7 @@ def _first(names: Sequence[str], language: str, asked: str) -> str:
     return next((name for name in names if (each := find_expression(name, language)) and each.search(asked)), "")
 
 
+YES, NO, NOT = (frozenset(MODEL["whether"][name].split()) for name in ("yes", "no", "not"))
 _FUNCTION = {language: frozenset(map(fold, words.split())) for language, words in MODEL["function"].items()}
 _ANY_FUNCTION = frozenset[str]().union(*_FUNCTION.values())
 EXACT = {  # of these kinds nothing else is an answer

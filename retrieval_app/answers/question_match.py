@@ -25,8 +25,12 @@ from retrieval_app.answers.question import (
     EXACT,
     MEASURES,
     MODEL,
+    NO,
+    NOT,
     NUMBER,
+    SUFFIX,
     WORD,
+    YES,
     Matcher,
     Question,
     content_words,
@@ -357,7 +361,7 @@ class Weighing:
         titles = _stack(self._titles, len(self.question.words)) > 0
         counts = titles.sum(axis=1)
         sources = np.flatnonzero(counts == counts.max(initial=1)).tolist()
-        named: np.ndarray = titles[sources].any(axis=0)
+        named = np.asarray(titles[sources].any(axis=0))
         if not sources or named.all():
             return "", []
         gone = {word for word, is_named in zip(self.question.words, named, strict=True) if is_named}
@@ -370,7 +374,9 @@ class Weighing:
 
     def holds_any(self, index: int, words: Sequence[str]) -> bool:
         """Whether a sentence holds one of some words of the question."""
-        return bool(self._held[index, [self._matcher.places[word] for word in words if word in self._matcher.places]].any())
+        return bool(
+            self._held[index, [self._matcher.places[word] for word in words if word in self._matcher.places]].any()
+        )
 
     def goes_on(self, index: int) -> bool:
         """Whether the sentence behind it in its passage holds all words of the question that it lacks, one at least, or
@@ -390,6 +396,29 @@ class Weighing:
         place = self.places[index]
         answer = _ENUMERATION.search(place.said) if self.question.asks == "list" else self._offer(place)
         return bool(answer) and not place.is_row and self.names_all(place.said)
+
+    def asks_for_a_cell(self, index: int) -> bool:
+        """Whether the question has the whole first cell of a row, and another word of a cell with a number, or of its
+        column's name."""
+        place, language = self.places[index], self.question.language
+        cells = place.read_as.split("; ")[1:] if place.is_row and self.is_of(place.first_cell) else []
+        first = self._matcher.match(content_words(place.first_cell, language)) > 0
+        words = (content_words(cell, language) for cell in cells if NUMBER.search(cell.rpartition(": ")[2]))
+        return any((self._matcher.match(each) > 0)[~first].any() for each in words)
+
+    def pick(self, rows: Sequence[Sentence]) -> list[Sentence] | None:
+        """The rows of a table with the value that is asked for in a column that the question names: "yes" where that
+        says whether ("Which groups are allowed?"), or one in the question; the others of a question with "not". None
+        where it names no such column."""
+        asked = _forms(self.question.text)
+        cells = [dict(map(_split_cell, row.read_as.split("; "))) for row in rows]
+        for name in (rows[0].columns or ())[1:]:
+            values = [fold(row.get(name, "")).strip() for row in cells]
+            says_whether = YES.union(NO).issuperset(values)
+            is_meant = [value in YES if says_whether else self.is_of(value) for value in values]
+            if _forms(name) <= asked and (says_whether or any(is_meant)):
+                return [row for row, meant in zip(rows, is_meant, strict=True) if meant == NOT.isdisjoint(asked)]
+        return None
 
     def is_named(self, lead: str, text: str) -> bool:
         """Whether the lead of a list holds the first word of the question, and that or the text above the others."""
@@ -426,9 +455,13 @@ class Weighing:
         return len(words) - len(new) > 1 and bool(new) and all(any(map(str.isnumeric, word)) for word in new)
 
     def _says_of_whom(self, index: int) -> bool:
-        """Whether a sentence says when somebody was born or died, or how old they are, with their whole name."""
-        whose = self._whose() if self.question.kind in ("birth", "death", "age") else []
-        return bool(whose) and self._offer(self.places[index]) > 0 and bool((self._held[index, whose] > 0).all())
+        """Whether a sentence gives an answer of an exact kind with all words that say whose it is."""
+        kind = self.question.kind
+        if kind not in EXACT or kind in ("purpose", "age") or not self._offer(self.places[index]):
+            return False
+        whose = [place for place, word in enumerate(self.question.words) if word not in _EXACT_WORDS]
+        whose = self._whose() if kind in ("birth", "death") else whose
+        return bool(whose) and bool((self._held[index, whose] > 0).all())
 
     def features(self) -> np.ndarray:
         """CERTAINTY, of the sentence with the highest score."""
@@ -492,6 +525,16 @@ class Weighing:
             term = place.first_cell
         words = content_words(term, self.question.language)
         return len(words) <= len(self.question.words) + 1 and bool((self._matcher.match(words) > 0).all())
+
+
+def _forms(text: str) -> set[str]:
+    """All of its words without endings, folded, those too that say nothing alone, such as "allowed"."""
+    return {SUFFIX.sub("", word) for word in WORD.findall(fold(text))}
+
+
+def _split_cell(cell: str) -> tuple[str, str]:
+    name, _, value = cell.partition(": ")
+    return name, value
 
 
 def _title(source: Candidate) -> str:

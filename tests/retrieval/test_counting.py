@@ -204,6 +204,7 @@ def test_a_question_that_only_a_table_answers_is_not_given_to_an_answerer() -> N
     ("question", "asks"),
     [
         ("How many rows are there?", "count"), ("  wieviele Zeilen gibt es?", "count"),
+        ("Wie viel Zeilen gibt es?", "count"), ("Wie viel kostet die Halle?", None),
         ("Liste mir alle Zeilen auf", "list"),
         ("Please list all rows", "list"), ("How are the rows?", None), ("Which rows are open?", None),
         ("list the keys", None), ("How many", None),
@@ -299,6 +300,7 @@ def test_what_cannot_be_counted_is_quoted_where_it_is_said(
     [
         ("How many camping stoves are in stock?", ["Camping stove | 32 | red"]),
         ("How many tents are in stock?", []),  # of two rows
+        ("How many small tents can I find in the stock?", ["Small tent | 5 | red"]),
         ("How many camping stoves are red?", []),
     ],
 )
@@ -308,6 +310,25 @@ def test_one_cell_of_a_row_that_is_named_says_how_many(question: str, quotes: li
     ingest_text(collection, "shop.md", f"# Shop\n\n| name | stock | colour |\n|---|---|---|\n{rows}", title="Shop")
     run = ask(QueryRequest(collection, question, RetrievePlan(), "api"))
     assert [each["quote"] for each in run.citations if run.answerer == "extractive"] == quotes
+
+
+@pytest.mark.parametrize(
+    ("question", "answerer", "quotes"),
+    [
+        ("How many groups are allowed?", "counting", ["Adults | yes | 3", "Students | yes | 12"]),
+        ("How many groups are not allowed?", "counting", ["Dogs | no | 2"]),
+        ("Which groups are allowed?", "extractive", ["Adults | yes | 3", "Students | yes | 12"]),
+        ("Which groups are not allowed?", "extractive", ["Dogs | no | 2"]),
+        ("Which groups have size 12?", "extractive", ["Students | yes | 12"]),
+    ],
+)
+def test_a_column_of_yes_and_no_says_which(question: str, answerer: str, quotes: list[str]) -> None:
+    rows = "| Adults | yes | 3 |\n| Dogs | no | 2 |\n| Students | yes | 12 |\n"
+    collection = make_collection("hall", empty=True)
+    text = f"# Groups in the hall\n\n| Group | Allowed | Size |\n|---|---|---|\n{rows}"
+    ingest_text(collection, "hall.md", text, title="Groups in the hall")
+    run = ask(QueryRequest(collection, question, RetrievePlan(), "api"))
+    assert (run.answerer, [each["quote"] for each in run.citations]) == (answerer, quotes)
 
 
 def test_a_row_that_sums_up_does_not_stand_in_the_way_of_others() -> None:
