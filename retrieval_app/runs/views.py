@@ -256,7 +256,7 @@ def list_runs(request: PageRequest) -> HttpResponse:
     context = listing.context() | {
         "list": replace(listing, misfits=stated.misfits),
         "level": "runs",
-        "others": [
+        "other_environments": [
             (labels[name], others[name], address_of_filter(stated.texts | {"environment": name}))
             for name in labels
             if name in others

@@ -210,18 +210,19 @@ def test_a_list_without_production_leads_to_the_environments_that_match(admin_cl
         "/activity/spans/?collection=shed": {},
     }
     for address in wanted:
-        assert not admin_client.get(address).context.get("others") or "shed" in address
+        assert not admin_client.get(address).context.get("other_environments") or "shed" in address
     Span.objects.filter(environment="production").delete()
     QueryRun.objects.of_production().delete()
     for address, others in wanted.items():
         response = admin_client.get(address)
-        assert {label: count for label, count, _ in response.context["others"]} == others, address
-        for _, count, href in response.context["others"]:
+        assert {label: count for label, count, _ in response.context["other_environments"]} == others, address
+        for _, count, href in response.context["other_environments"]:
             assert f'href="{html.escape(href)}"' in response.content.decode()
             opened = admin_client.get(address.split("?")[0] + href).context
             stages = sum(row.stage.spans for row in opened.get("stages", ()))
             assert count == (stages or len(opened["list"].rows or opened["page"]))
-        assert not admin_client.get(f"{address}{'&' if '?' in address else '?'}environment=all").context.get("others")
+        everything = admin_client.get(f"{address}{'&' if '?' in address else '?'}environment=all")
+        assert not everything.context.get("other_environments")
 
 
 @pytest.mark.django_db

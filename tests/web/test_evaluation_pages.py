@@ -16,6 +16,7 @@ from django.utils import timezone
 from collections_app.models import AuditEvent
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import retry_failed
+from evaluation_app.runs.run_pages.runs_page import FILTERS
 from evaluation_app.runs.summaries import summarize
 from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.types import RetrievePlan
@@ -274,6 +275,25 @@ def test_questions_are_filtered_and_sorted_by_the_address(
     visitor: Client, runs: list[EvaluationRun], query: dict[str, str], expected: list[int]
 ) -> None:
     assert questions_in(whole(visitor.get(f"/evaluation/runs/{runs[2].pk}/", query))) == expected
+
+
+def test_a_filter_without_a_match_says_so_and_leads_back(visitor: Client, runs: list[EvaluationRun]) -> None:
+    run = runs[2]
+    run.summary["measures"] |= dict.fromkeys(("mrr", "hit@10", "ndcg@10"), run.summary["measures"]["completeness"])
+    run.save(update_fields=["summary"])
+    address = f"/evaluation/runs/{run.pk}/"
+    for name in FILTERS:
+        page = visitor.get(address, {name: "0" if name == "high" else "1e9" if name == "low" else "nothing like it"})
+        assert page.status_code == 200, name
+    empty = [
+        {"text": "nothing like it"}, {"verdict": "passed"}, {"outcome": "error", "category": "multi-hop"},
+        {"measure": "completeness", "low": "5"}, {"measure": "completeness", "score": "error"},
+        {"result": "watch"}, {"change": "worse", "text": "x"}, {"text": "x", "judges": "disagree"},
+    ]  # fmt: skip
+    for query in empty:
+        page = visitor.get(address, query)
+        assert not questions_in(whole(page)), query
+        assert attribute(page, ".no-match a", "href") == "?#questions", query
 
 
 def test_a_question_shows_marks_support_worth_and_ranks(visitor: Client, runs: list[EvaluationRun], fill: Any) -> None:

@@ -103,7 +103,7 @@ def show_spans(request: PageRequest) -> HttpResponse:
             page = slowest or _page(span_filter, query)
             found, facets, attributes = (span_filter, page), search.facet_counts(span_filter), search.known_attributes()
             context |= {"histograms": span_links.draw_histograms(span_filter, partial(_address, query)), "spans": page}
-            context["others"] = _other_environments(span_filter, query, page)
+            context["other_environments"] = _other_environments(span_filter, query, page)
     except InvalidInput as error:
         context |= {"error": error.message}
         status = 422
@@ -297,7 +297,7 @@ def show_traces(request: PageRequest) -> HttpResponse:
             requested = replace(of_production(search.parse_filter(provided, also=("show", "cursor"))), types=types)
             page = _page(requested, provided)
             listing = _with_rows(listing, trace_rows(page.spans), provided, page)
-        context |= {"others": _other_environments(requested, provided, page)}
+        context |= {"other_environments": _other_environments(requested, provided, page)}
     except InvalidInput as error:
         context |= {"error": error.message}
         status = 422

@@ -154,7 +154,7 @@ def show_overview(request: PageRequest) -> HttpResponse:
             figure_filter = replace(figure_filter, rolled=overview.read_rolled(period))
             context |= _all_figures(figure_filter, params.get("stage", ""), chosen["by"])
             if not context["stages"]:
-                context["others"] = _other_environments(figure_filter, params)
+                context["other_environments"] = _other_environments(figure_filter, params)
     except OperationalError:
         context["is_late"], status = True, 503
     return render_page(request, "evaluation/overview.html", context, status=status)
