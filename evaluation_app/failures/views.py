@@ -72,6 +72,7 @@ from evaluation_app.failures.board import (
 )
 from evaluation_app.failures.fixes import has_changed, suggest_fixes
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
+from evaluation_app.runs.comparison.changes import openable
 from evaluation_app.runs.requests import find_run
 from evaluation_app.scoring.modes import stored_table, thresholds_for
 from ragd.errors import InvalidInput, UnknownCollection
@@ -121,6 +122,7 @@ def board(request: PageRequest) -> HttpResponse:
         shown = read_board(run, filters, per_column=ALL_OF_ONE if filters.mode else SHOWN_PER_COLUMN)
         context |= {
             "board": shown,
+            "openable": openable(entry.item for column in shown.columns for entry in column.entries),
             "suggestions": suggest_fixes(run, shown.questions),
             "snoozes": _snoozes(),
             "filters": filters,

@@ -17,7 +17,7 @@ from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.models import Collection, IngestBatch, IngestJob, Operation, RoleGrant, Source, SourceChange
 from evaluation_app.golden.sets import keep_version
-from evaluation_app.models import EvaluationRun, Experiment, GoldenQuestion, GoldenSet, ReviewTask, Span
+from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenQuestion, GoldenSet, ReviewTask, Span
 from evaluation_app.reviews.labels import queue_run
 from evaluation_app.telemetry.store.exporter import span_columns
 from ragd.types import RetrievePlan
@@ -166,6 +166,7 @@ def build_place(name: str, word: str, asked_by: User) -> Place:
         name=f"rag.pipeline {name}", kind="INTERNAL", scope="ragd", started_at=timezone.now(), ended_at=timezone.now(),
         duration_ms=5.0, collection=name, attributes=attributes, run_id=query.pk, **columns,
     )  # fmt: skip
+    EvaluationItem.objects.filter(run__in=runs).update(query_run=query.pk, trace_id=span.trace_id)
     task = ReviewTask.objects.filter(collection_name=name)[0]
     group = Group.objects.create(name=f"keepers {collection.pk}")
     group.user_set.add(User.objects.create_user(f"keeper {collection.pk}"))

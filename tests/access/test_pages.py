@@ -44,6 +44,7 @@ PARTS = FRAGMENTS | {
 # GET reads a row that only those see who see everybody's query runs
 OF_A_THREAD = "chat/<"  # which its owner, root, shares with nobody
 OF_A_RUN = ("runs/", "traces/<", "evaluation/sets/from-run/", "evaluation/sets/of-run/")
+RUNS_AND_TRACES = ("/runs/", "/traces/")
 
 
 def addresses_of(place: Place) -> Iterator[tuple[str, str, frozenset[str], str]]:
@@ -107,6 +108,17 @@ def is_page(response: Any) -> bool:
     return bool(response.status_code == 200 and response["Content-Type"].startswith("text/html"))
 
 
+def list_hollow(body: str) -> list[str]:
+    """What opens to nothing, and sections of a heading alone."""
+    page = LexborHTMLParser(body)
+    hollow = [node for node in page.css("main details") if node.css_first("summary + *") is None]
+    for node in page.css("main section:not(:has([hx-get], svg, img))"):
+        heads = "".join(head.text() for head in node.css(":is(h2, h3):not(section section *)"))
+        if "".join(node.text().split()) == "".join(heads.split()):
+            hollow.append(node)
+    return [node.html or "" for node in hollow]
+
+
 def list_strays(body: str, address: str) -> list[str]:
     """What a page at a view of its address leads to without that view: relative links, and forms that GET."""
     path = address.partition("?")[0]
@@ -167,6 +179,7 @@ def test_without_logging_in_every_page_leads_there(house: House) -> None:
 @pytest.mark.parametrize("name", PEOPLE)
 def test_every_page_of_the_own_collection(house: House, name: str) -> None:
     client, wrong, access = house.client(name), [], access_of_user(house.people[name])
+    is_missing = cache(lambda target: client.get(target).status_code == 404)
     refused = cache(lambda target, changes: is_refused(access, target, changes=changes))  # most stand on every page
     client.raise_request_exception = False
     for view_name, route, _arguments, address in addresses_of(house.own):
@@ -186,7 +199,9 @@ def test_every_page_of_the_own_collection(house: House, name: str) -> None:
                 f"{name} {view_name} {address}: offers {'POST' if changes else 'GET'} {target}"
                 for changes, target in sorted(set(offers(body, address)))
                 if refused(target, changes)
+                or (not changes and target.startswith(RUNS_AND_TRACES) and "?" not in target and is_missing(target))
             ]
+            wrong += [f"{name} {view_name} {address}: nothing in {node[:200]}" for node in list_hollow(body)]
     assert not wrong, "\n".join(wrong)
 
 

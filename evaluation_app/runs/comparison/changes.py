@@ -5,7 +5,7 @@ Why scores of two runs are not of one kind: other judges, other units, other con
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import Any, Literal
@@ -20,7 +20,7 @@ from evaluation_app.golden.sets import CORRECTNESS
 from evaluation_app.measures.catalogue import CHUNK, Measure, failures, measure_of
 from evaluation_app.measures.scores import Mean, Score
 from evaluation_app.measures.statistics import SAME, Draws, Interval, Verdict, bootstrap_mean, paired_quantile
-from evaluation_app.models import EvaluationItem, EvaluationRun
+from evaluation_app.models import EvaluationItem, EvaluationRun, Span
 from evaluation_app.runs.summaries import JUDGED_GROUPS, question_misses
 from ragd.types import canonical_json
 from retrieval_app.models import QueryRun
@@ -450,6 +450,14 @@ def query_times(ids: Any) -> dict[UUID, float]:
     """
     rows = QueryRun.objects.filter(pk__in=ids).order_by().values_list("pk", "timings_ms__total")
     return {pk: float(total) for pk, total in rows if isinstance(total, int | float)}
+
+
+def openable(asked: Iterable[EvaluationItem | Asked]) -> set[UUID | str]:
+    """Ids of the query runs and traces of these that who asks may open: row-level security hides the rest."""
+    pairs = [(each.query_run, each.trace_id) for each in asked]
+    runs = QueryRun.objects.filter(pk__in=[run for run, _ in pairs if run]).order_by()
+    spans = Span.objects.filter(trace_id__in=[trace for _, trace in pairs if trace]).order_by()
+    return {*runs.values_list("pk", flat=True), *spans.values_list("trace_id", flat=True).distinct()}
 
 
 Stored = tuple[Mapping[str, float], Mapping[str, float]]  # timings_ms, token_usage

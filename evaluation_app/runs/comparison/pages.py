@@ -29,6 +29,7 @@ from evaluation_app.runs.comparison.changes import (
     Unit,
     UsageChange,
     Yardsticks,
+    openable,
     query_times,
 )
 from evaluation_app.runs.summaries import first_names
@@ -470,6 +471,7 @@ def compare(request: PageRequest) -> HttpResponse:
         Filter("category", gettext("Category"), context["categories"]),
     ]
     context |= list_page(request, QUESTIONS, rows, filters).context()
+    context["openable"] = openable(side for item in context["page"] for side in (item.before, item.after))
     parts = {"questions": "evaluation/comparison/questions.html"}
     return render_page(request, "evaluation/comparison/compare.html", context, parts=parts)
 
@@ -494,8 +496,9 @@ def question(request: PageRequest, position: int) -> HttpResponse:
     kept = request.GET.copy()
     del kept["view"], kept["position"]
     context["query"] = kept.urlencode()
-    asked = [side.item.query_run for side in seen.sides]
-    context["traces_href"] = reverse("evaluation:compare-query-runs", args=asked[::-1]) if all(asked) else ""
+    context["openable"] = openable(side.item for side in seen.sides)
+    asked = [side.item.query_run for side in seen.sides if side.item.query_run in context["openable"]]
+    context["traces_href"] = reverse("evaluation:compare-query-runs", args=asked[::-1]) if len(asked) == 2 else ""
     return render_page(request, "evaluation/comparison/question.html", context)
 
 

@@ -22,6 +22,7 @@ from evaluation_app.judges.protocol import MEASURES as JUDGED
 from evaluation_app.measures.catalogue import Measure, measure_of, order_of
 from evaluation_app.measures.scores import SUPPORTED_WITHOUT, Score
 from evaluation_app.models import EvaluationItem, EvaluationRun, RunScore
+from evaluation_app.runs.comparison.changes import openable
 from evaluation_app.runs.run_pages.runs_page import ItemList, ItemRow, base_of, row_of
 from evaluation_app.runs.summaries import Figure, first_names, make_figure, question_bands, run_figures
 from evaluation_app.scoring.modes import Bands, Mode, bands_for, mode_title, stored_table
@@ -411,7 +412,7 @@ def describe_item(item: EvaluationItem, listed: ItemList) -> dict[str, Any]:
         "bounds": {**run.thresholds, **(item.golden.get("thresholds") or {})},
         "question_href": _question_address(item),
         "playground_href": address_of_run(query_run) if query_run is not None and addresses is not None else "",
-        "trace_href": reverse("evaluation:trace", args=[item.trace_id]) if item.trace_id else "",
+        "trace_href": reverse("evaluation:trace", args=[item.trace_id]) if item.trace_id in openable([item]) else "",
         "ask_href": _ask_address(run, item) if addresses is not None else "",
         "other_details": {name: value for name, value in item.details.items() if name not in SHOWN_ELSEWHERE},
     }
