@@ -47,6 +47,19 @@ def rows_of(markup: str) -> list[str]:
         ("<tr><td>Title<tr><td>a<td>b<td>c<tr><td>1<td>2<td>3", ["Title", "| a | b | c |", "| 1 | 2 | 3 |"]),
         ("<tr><td>Name:<td><tr><td>a<td>b<tr><td>c<td>d", ["| Name: |  |", "| a | b |", "| c | d |"]),
         ("<tr><td colspan=9>a<td colspan=x>b<tr><td colspan=9>1<td>2", ["| a | b |", "| 1 | 2 |"]),
+        *(
+            (
+                f"{head}<tr><th colspan=3>Children<tr><td>Crawl<td>Mon<td>40"
+                "<tr><th colspan=3>Adults<tr><td>Aqua<td>Tue<td>60",
+                ["| Course | Day | Fee |", "| Children | Children | Children |", "| Crawl | Mon | 40 |",
+                 "| Adults | Adults | Adults |", "| Aqua | Tue | 60 |"],
+            )
+            for head in ("<tr><th>Course<th>Day<th>Fee", "<thead><tr><th>Course<th>Day<th>Fee<tbody>")
+        ),
+        (
+            "<thead><tr><th>R<th colspan=2>Sales<tr><th><th>2023<th>2024<tbody><tr><th colspan=3>EU<tr><td>a<td>1<td>2",
+            ["| R | Sales 2023 | Sales 2024 |", "| EU | EU | EU |", "| a | 1 | 2 |"],
+        ),
         (
             "<tr><td><table><tr><td rowspan=2>i<td>j<tr><td>k</table><td colspan=900 rowspan=900>outer",
             ["| i | j |", "| i | k |", "outer"],

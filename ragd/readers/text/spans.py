@@ -73,9 +73,8 @@ def spanned_blocks(rows: Sequence[TableRow]) -> list[str]:
     titles: list[str] = []
     while len(placed) - len(titles) > 2 and (title := _title(placed[len(titles)], columns)):
         titles.append(title)
-    marked = next((at for at, row in enumerate(rows[len(titles) :]) if not row.is_header), 0)
     placed = placed[len(titles) :]
-    count = _header_rows(placed, columns, marked)
+    count = _header_rows(placed, columns, _marked_rows(rows[len(titles) :], placed, columns))
     grid = [_values(row, columns) for row in placed]
     if count > 1:
         grid[:count] = [join_header(grid[:count])]
@@ -158,6 +157,12 @@ def _title(row: Sequence[_Placed], columns: Sequence[int]) -> str:
     if len(columns) == 2 and len(row) > 1:  # a label whose value is missing
         return ""
     return filled[0].text.replace("\\|", "|")
+
+
+def _marked_rows(rows: Sequence[TableRow], grid: Sequence[Sequence[_Placed]], columns: Sequence[int]) -> int:
+    """How many rows the file marks as the header, up to the name of a group of rows; 0 where it marks all of them."""
+    ends = (at for at, row in enumerate(rows) if not row.is_header or (at and _title(grid[at], columns)))
+    return next(ends, 0)
 
 
 def _header_rows(grid: Sequence[Sequence[_Placed]], columns: Sequence[int], marked: int) -> int:
