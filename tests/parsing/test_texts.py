@@ -144,6 +144,19 @@ def test_html_as_markdown() -> None:
     assert (document.title, document.metadata["language"]) == ("T & T", "en")
 
 
+@pytest.mark.parametrize(
+    ("markup", "text"),
+    [
+        ("<ol><li value=10>x<li>y<li value=3>z</ol>", "10. x\n11. y\n3. z"),
+        ("<ol reversed><li>x<ul><li>in</ul><li>y<li>z</ol>", "3. x\n  - in\n2. y\n1. z"),
+        ("<ol reversed start=9><li>x<li>y</ol>", "9. x\n8. y"),
+        ("<ol type=a><li>x<ol type=I><li>in</ol><li><ol type=i start=4><li>iv</ol></ol>", "a. x\n  I. in\n  iv. iv"),
+    ],
+)
+def test_items_of_html_lists_have_the_numbers_that_the_page_shows(markup: str, text: str) -> None:
+    assert parse(markup.encode(), "a.html").text == text
+
+
 def test_a_page_that_marks_its_main_content_is_read_for_that() -> None:
     long = "The content of this page goes on for a while. " * 6
     page = (

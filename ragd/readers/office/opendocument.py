@@ -10,7 +10,7 @@ from ragd.readers import signatures as types
 from ragd.readers.archives import Package
 from ragd.readers.assembly import Assembly
 from ragd.readers.office.ooxml import attach_object, leaf_texts
-from ragd.readers.office.wordstyles import number, show_number
+from ragd.readers.office.wordstyles import number
 from ragd.readers.text import markup
 from ragd.readers.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
 from ragd.readers.text.xmldata import Attributes, elements, stream_xml
@@ -20,7 +20,6 @@ SKIPPED = markup.words(
     "tracked-changes forms automatic-styles font-face-decls scripts settings meta binary-data styles"
     " event-listeners ruby-text"
 )
-NUMBER_FORMATS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
 MASTER_PARTS = frozenset({"header", "footer", "header-left", "footer-left", "master-page"})
 MASTER_SKIPPED = (SKIPPED - {"styles"}) | {"notes", "page-number", "page-count", "date-time", "date", "time"}
 REPEAT_LIMIT = 64
@@ -107,7 +106,7 @@ def read_list_styles(data: bytes) -> dict[tuple[str, int], tuple[str, str, int]]
         if name == "list-style":
             style = attributes.get("name", "")
         elif attributes.get("num-format"):
-            form = NUMBER_FORMATS.get(attributes["num-format"], "decimal")
+            form = markup.NUMBER_FORMATS.get(attributes["num-format"], "decimal")
             level, first = number(attributes.get("level", "1")), number(attributes.get("start-value", "1"))
             result[style, level] = (form, attributes.get("num-suffix", "."), first)
     return result
@@ -289,7 +288,7 @@ class Content:
     def _marker(self) -> str:
         innermost = self._lists[-1]
         form, suffix, first = self._list_styles.get((innermost.style, len(self._lists)), ("", "", 1))
-        return f"{show_number(innermost.count - 1 + first, form)}{suffix}" if form else "-"
+        return f"{markup.show_number(innermost.count - 1 + first, form)}{suffix}" if form else "-"
 
     def _end_cell(self) -> None:
         flow = self._flows.pop()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
+from ragd.readers.text.markup import show_number
 from ragd.readers.text.xmldata import Attributes, stream_xml
 
 HEADING_NAME = re.compile(
@@ -13,14 +14,6 @@ HEADING_NAME = re.compile(
 TITLE_NAMES = frozenset({"title", "titel", "book title"})
 BODY_TEXT_LEVEL = 9
 CHAIN_LIMIT = 20
-ORDINAL_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
-ROMAN = tuple(
-    zip(
-        (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
-        ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I"),
-        strict=True,
-    )
-)
 # Word 2003 XML counts its formats.
 COUNTED_FORMATS = {"0": "decimal", "1": "upperRoman", "2": "lowerRoman", "3": "upperLetter", "4": "lowerLetter"}
 BULLET_FORMATS = frozenset({"bullet", "none", "picture"})
@@ -163,27 +156,6 @@ class Numbering:
             return show_number(counters[index], form)
 
         return re.sub(r"%(\d)", show, own_level.pattern or f"%{at + 1}.").strip()
-
-
-def show_number(count: int, form: str) -> str:
-    """A counter as Word writes it: decimal, letters, Roman, ordinal."""
-    if form in ("lowerLetter", "upperLetter") and count > 0:
-        letter = chr(ord("a") + (count - 1) % 26) * ((count - 1) // 26 + 1)
-        return letter.upper() if form == "upperLetter" else letter
-    if form in ("lowerRoman", "upperRoman") and 0 < count < 4000:
-        return _roman(count) if form == "upperRoman" else _roman(count).lower()
-    if form == "ordinal":
-        teen = 10 < count % 100 < 20
-        return f"{count}{'th' if teen else ORDINAL_ENDINGS.get(count % 10, 'th')}"
-    return f"{count:02d}" if form == "decimalZero" else str(count)
-
-
-def _roman(count: int) -> str:
-    text = ""
-    for value, letters in ROMAN:
-        text += letters * (count // value)
-        count %= value
-    return text
 
 
 def read_numbering(data: bytes) -> Numbering:

@@ -337,8 +337,24 @@ class Flow:
 
 @dataclass(slots=True)
 class ItemList:
-    ordered: bool
+    """An open list. form: how it is counted, "" for bullets. step: from one item to the next."""
+
+    form: str
     count: int = 0
+    step: int = 1
+
+    def advance(self, stated: str | None) -> None:
+        """Go on to the next item. stated: the number that it gives itself."""
+        self.count = read_span(stated, ROWS_MAX, 0) if stated else self.count + self.step
+
+
+def _numbered_list(node: LexborNode) -> ItemList:
+    attributes = node.attributes
+    form = markup.NUMBER_FORMATS.get(attributes.get("type") or "", "decimal")
+    if "reversed" not in attributes:
+        return ItemList(form, read_span(attributes.get("start"), ROWS_MAX, 0) - 1)
+    count = sum(1 for each in node.iter() if each.tag == "li")
+    return ItemList(form, 1 + (read_span(attributes["start"], ROWS_MAX, 0) if "start" in attributes else count), -1)
 
 
 class Walk:
@@ -387,12 +403,11 @@ class Walk:
             self._flush()
         elif tag in ("ul", "ol"):
             self._flush()
-            start = read_span(node.attributes.get("start"), ROWS_MAX, 0) if tag == "ol" else 1
-            self._lists.append(ItemList(tag == "ol", start - 1))
+            self._lists.append(_numbered_list(node) if tag == "ol" else ItemList(""))
         elif tag == "li":
             self._flush()
             if self._lists:
-                self._lists[-1].count += 1
+                self._lists[-1].advance(node.attributes.get("value"))
             self._flows.append(Flow())
         elif tag in ("pre", "listing", "xmp", "plaintext"):
             self._flush()
@@ -466,9 +481,10 @@ class Walk:
         if not flow.blocks:
             return
         level = max(0, len(self._lists) - 1)
-        marker = f"{self._lists[-1].count}." if self._lists and self._lists[-1].ordered else "-"
+        form = self._lists[-1].form if self._lists else ""
+        marker = f"{markup.show_number(self._lists[-1].count, form)}." if form else "-"
         first, rest = flow.blocks[0], flow.blocks[1:]
-        if first.startswith(("#", "|", "```")) or first.lstrip().startswith(("- ", "1. ")):
+        if first.startswith(("#", "|", "```", " ", "- ", "1. ")):
             outer.extend(flow.blocks)
             return
         outer.append(list_item(first, level, marker))

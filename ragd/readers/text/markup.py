@@ -9,6 +9,16 @@ import re
 from collections.abc import Iterable, Sequence
 
 HEADING_LEVELS = 6
+# How lists are counted, by the names of HTML and of OpenDocument.
+NUMBER_FORMATS = {"1": "decimal", "a": "lowerLetter", "A": "upperLetter", "i": "lowerRoman", "I": "upperRoman"}
+ORDINAL_ENDINGS = {1: "st", 2: "nd", 3: "rd"}
+ROMAN = tuple(
+    zip(
+        (1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1),
+        ("M", "CM", "D", "CD", "C", "XC", "L", "XL", "X", "IX", "V", "IV", "I"),
+        strict=True,
+    )
+)
 BLANKS = re.compile(r"\s+")
 
 
@@ -28,6 +38,27 @@ def list_item(text: str, level: int = 0, marker: str = "-") -> str:
     indent = "  " * max(0, min(level, 8))
     body = text.strip().replace("\n", f"\n{indent}  ")
     return f"{indent}{marker} {body}" if body else ""
+
+
+def show_number(count: int, form: str) -> str:
+    """A counter as documents write it: decimal, letters, Roman, ordinal."""
+    if form in ("lowerLetter", "upperLetter") and count > 0:
+        letter = chr(ord("a") + (count - 1) % 26) * ((count - 1) // 26 + 1)
+        return letter.upper() if form == "upperLetter" else letter
+    if form in ("lowerRoman", "upperRoman") and 0 < count < 4000:
+        return _roman(count) if form == "upperRoman" else _roman(count).lower()
+    if form == "ordinal":
+        teen = 10 < count % 100 < 20
+        return f"{count}{'th' if teen else ORDINAL_ENDINGS.get(count % 10, 'th')}"
+    return f"{count:02d}" if form == "decimalZero" else str(count)
+
+
+def _roman(count: int) -> str:
+    text = ""
+    for value, letters in ROMAN:
+        text += letters * (count // value)
+        count %= value
+    return text
 
 
 def squeeze(text: str) -> str:
