@@ -77,6 +77,29 @@ def test_docx_writes_formulas_in_one_line() -> None:
     formula = f'<m:oMath xmlns:m="m">{fraction}{run("=")}{power}{run("+")}{root}{run("+")}{total}{brackets}</m:oMath>'
     document = parse_word(f"<w:p><w:r><w:t>So </w:t></w:r>{formula}<w:r><w:t>.</w:t></w:r></w:p>")
     assert document.text == "So (a+b)/2=x^(n-1)+√(y+1)+∑_iz(u)."
+    half = f"<m:f><m:num>{run('1')}</m:num><m:den>{run('2')}</m:den></m:f>"
+    cube = f"<m:rad><m:deg>{run('3')}</m:deg><m:e>{run('x')}</m:e></m:rad>"
+    square = f"<m:sSup><m:e><m:d><m:e>{run('a+b')}</m:e></m:d></m:e><m:sup>{run('2')}</m:sup></m:sSup>"
+    document = parse_word(f'<w:p><m:oMath xmlns:m="m">{run("2")}{half}+{cube}{square}</m:oMath></w:p>')
+    assert document.text == "2 1/2∛x(a+b)^2"
+
+
+FORMULA = (
+    '<math xmlns="http://www.w3.org/1998/Math/MathML"><semantics><mrow><mi>E</mi><mo>=</mo><mi>m</mi><msup><mi>c</mi>'
+    '<mn>2</mn></msup></mrow><annotation encoding="StarMath 5.0">E = m c^2</annotation></semantics></math>'
+)
+
+
+def test_odt_writes_formulas_in_their_sentence() -> None:
+    def frame(content: str, href: str = "") -> str:
+        return f'<draw:frame><draw:object xlink:href="{href}" xmlns:xlink="x">{content}</draw:object></draw:frame>'
+
+    body = "<text:p>So {} at rest.</text:p>"
+    data = builders.make_odt(body.format(frame("", "./Object 1")))
+    apart = parse(builders.with_member(data, "Object 1/content.xml", FORMULA.encode()), "a.odt")
+    assert apart.text == parse(builders.make_odt(body.format(frame(FORMULA))), "a.odt").text == "So E=mc^2 at rest."
+    slide = builders.make_odt(f"<draw:page>{frame(FORMULA)}</draw:page>")
+    assert parse(slide, "a.odp").text == "E=mc^2"
 
 
 def listed(number_id: int, level: int, text: str) -> str:

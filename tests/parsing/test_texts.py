@@ -157,6 +157,35 @@ def test_items_of_html_lists_have_the_numbers_that_the_page_shows(markup: str, t
     assert parse(markup.encode(), "a.html").text == text
 
 
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        (
+            "<math><semantics><mrow><mi>E</mi><mo>=</mo><mi>m</mi> <msup><mi>c</mi> <mn>2</mn></msup></mrow>"
+            "<annotation encoding=application/x-tex>E=mc^2</annotation></semantics></math>",
+            "E=mc^2",
+        ),
+        ("<m:math><m:msup><m:mi>c</m:mi><m:mn>2</m:mn></m:msup></m:math>", "c^2"),
+        ("<span style='display:none'><math><mi>a</mi></math></span><img alt=a>", "a"),
+        ("<math alttext='a^2'></math>", "a^2"),
+        ("<math><mn>2</mn><mfrac><mn>1</mn><mrow><mi>n</mi><mo>+</mo><mn>2</mn></mrow></mfrac></math>", "2 1/(n+2)"),
+        ("<math><msubsup><mi>x</mi><mi>i</mi><mn>2</mn></msubsup><mi>y</mi></math>", "x_i^2 y"),
+        ("<math><mroot><mi>x</mi><mn>3</mn></mroot><msqrt><mi>a</mi><mo>+</mo><mn>1</mn></msqrt></math>", "∛x√(a+1)"),
+        ("<math><mi>sin</mi><mo>&#x2061;</mo><msup><mi>f</mi><mo>′</mo></msup></math>", "sin f′"),
+        (
+            "<math><mfenced open='['><mtable><mtr><mtd><mn>1</mn></mtd><mtd><mn>2</mn></mtd></mtr>"
+            "<mtr><mtd><mn>3</mn></mtd></mtr>"
+            "</mtable></mfenced></math>",
+            "[1, 2; 3)",
+        ),
+    ],
+)
+def test_formulas_of_pages_are_written_in_one_line(formula: str, text: str) -> None:
+    page = f"<p>The energy is {formula} at rest.</p>"
+    assert parse(page.encode(), "a.html").text == f"The energy is {text} at rest."
+    assert parse(builders.make_epub([("a.xhtml", page)]), "a.epub").text == f"The energy is {text} at rest."
+
+
 def test_a_page_that_marks_its_main_content_is_read_for_that() -> None:
     long = "The content of this page goes on for a while. " * 6
     page = (

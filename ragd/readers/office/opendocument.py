@@ -12,6 +12,7 @@ from ragd.readers.assembly import Assembly
 from ragd.readers.office.ooxml import attach_object, leaf_texts
 from ragd.readers.office.wordstyles import number
 from ragd.readers.text import markup
+from ragd.readers.text.formulas import MathML, read_mathml
 from ragd.readers.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
 from ragd.readers.text.xmldata import Attributes, elements, stream_xml
 from ragd.readers.types import ParseError, Source
@@ -23,6 +24,7 @@ SKIPPED = markup.words(
 MASTER_PARTS = frozenset({"header", "footer", "header-left", "footer-left", "master-page"})
 MASTER_SKIPPED = (SKIPPED - {"styles"}) | {"notes", "page-number", "page-count", "date-time", "date", "time"}
 REPEAT_LIMIT = 64
+FORMULA = re.compile(rb"<(?:\w+:)?math[\s>]")
 OBJECT = re.compile(r"Object \d+")
 LEVEL_LIMIT = 8
 
@@ -38,10 +40,14 @@ def read(source: Source, assembly: Assembly) -> None:
     read_properties(package, assembly)
     if "content.xml" not in package:
         raise ParseError("broken", "The package holds no content.xml. Open it in its own program and save it again.")
-    _add_content(package.read("content.xml"), assembly)
+    parts = [name for name in package.names if name.startswith("Object ") and name.endswith("/content.xml")]
+    formulas = {
+        name.partition("/")[0]: read_mathml(data) for name in parts if FORMULA.search(data := package.read(name))
+    }
+    _add_content(package.read("content.xml"), assembly, formulas=formulas)
     _add_headers(package, assembly)
     for name in package.names:
-        if name.startswith("Object ") and name.endswith("/content.xml"):
+        if name in parts:
             _add_content(package.read(name), assembly, labelled=False)
         elif OBJECT.fullmatch(name):
             attach_object(f"{name}.bin", package.read(name), assembly)
@@ -76,8 +82,11 @@ def _note_properties(data: bytes, assembly: Assembly) -> None:
     )
 
 
-def _add_content(data: bytes, assembly: Assembly, *, labelled: bool = True) -> None:
-    content = Content(lists=read_list_styles(data), scripts=read_script_styles(data))
+def _add_content(
+    data: bytes, assembly: Assembly, *, labelled: bool = True, formulas: Mapping[str, str] | None = None
+) -> None:
+    """formulas: those that stand in files of their own, by the names of these objects."""
+    content = Content(lists=read_list_styles(data), scripts=read_script_styles(data), formulas=formulas)
     stream_xml(data, content.start, content.end, content.text, doctype_allowed=True)
     for slide, blocks in content.sections():
         assembly.add(markup.join_blocks(blocks), f"slide {slide}" if slide and labelled else "")
@@ -152,6 +161,7 @@ class Content:
         only: frozenset[str] = frozenset(),
         lists: Mapping[tuple[str, int], tuple[str, str, int]] | None = None,
         scripts: Mapping[str, str] | None = None,
+        formulas: Mapping[str, str] | None = None,
     ) -> None:
         self.first_heading = ""
         self.has_hidden = False
@@ -163,6 +173,8 @@ class Content:
         self._skip_depth = 0
         self._list_styles = lists or {}
         self._scripts = scripts or {}
+        self._formulas = formulas or {}
+        self._formula = MathML()
         self._spans: list[str] = []
         self._lists: list[OpenList] = []
         self._item_is_new = False
@@ -179,6 +191,9 @@ class Content:
         skip = MASTER_SKIPPED if self._only else SKIPPED
         if self._skip_depth or name in skip:
             self._skip_depth += 1
+            return
+        if self._formula.is_open or (name == "math" and self._names):
+            self._formula.start(attributes)
             return
         self._names.append(name)
         if name in self._only:
@@ -224,6 +239,9 @@ class Content:
         if self._skip_depth:
             self._skip_depth -= 1
             return
+        if self._formula.is_open:
+            self._add_formula(self._formula.end(name))
+            return
         self._names.pop()
         if name in self._only:
             self._only_depth -= 1
@@ -243,7 +261,9 @@ class Content:
             self._end_inset(name)
 
     def text(self, piece: str) -> None:
-        if not self._skip_depth:
+        if self._formula.is_open:
+            self._formula.text(piece)
+        elif not self._skip_depth:
             self._append(piece)
 
     def _add_character(self, name: str, attributes: Attributes) -> None:
@@ -254,6 +274,14 @@ class Content:
             self._append("\t")
         elif name == "line-break":
             self._append("\n")
+        elif name == "object":
+            self._add_formula(self._formulas.get(attributes.get("href", "").removeprefix("./"), ""))
+
+    def _add_formula(self, text: str) -> None:
+        if self._flows[-1].paragraphs:
+            self._append(text)
+        elif text:
+            self._flows[-1].blocks.append(text)
 
     def _append(self, piece: str) -> None:
         paragraphs = self._flows[-1].paragraphs

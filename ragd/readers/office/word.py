@@ -15,6 +15,7 @@ from ragd.readers.assembly import Assembly, read_into
 from ragd.readers.office import ooxml
 from ragd.readers.office.ooxml import attach_embedded
 from ragd.readers.office.wordstyles import Numbering, Styles, number, read_numbering, read_styles
+from ragd.readers.text.formulas import enclose, root_sign
 from ragd.readers.text.markup import (
     LEVEL,
     LOWER,
@@ -44,8 +45,7 @@ LEVEL_LIMIT = 8
 HEADING_CHARS = 500
 # The parts of a formula that change their meaning when they simply stand side by side: what is written before each.
 PARTS = {"num": "", "den": "/", "sup": "^", "sub": "_", "lim": "_", "deg": "", "e": ""}
-ATOM = re.compile(r"[\w.,]+|\W", re.DOTALL)
-ROOT, OPEN, CLOSE = "√", "(", ")"
+OPEN, CLOSE = "(", ")"
 SCRIPTS = {"superscript": RAISE, "subscript": LOWER}
 CHECKED, UNCHECKED = "\u2612", "\u2610"
 FORM_FIELD = words("checkBox ddList default checked result listEntry")
@@ -99,7 +99,7 @@ class Formula:
             self._starts.append(len(pieces))
         elif name in ("rad", "d", "f", "sSup", "sSub", "nary"):
             self._holders.append(name)
-            pieces.append({"rad": ROOT, "d": OPEN}.get(name, ""))
+            pieces.append({"rad": root_sign(""), "d": OPEN}.get(name, ""))
         elif name == "chr" and value:
             pieces.append(value)
 
@@ -121,10 +121,13 @@ class Formula:
         del pieces[start:]
         holder = self._holders[-1] if self._holders else ""
         is_bound = name != "e" or holder in ("rad", "sSup", "sSub")
-        if text.strip() and is_bound and not ATOM.fullmatch(text):
-            text = f"{OPEN}{text}{CLOSE}"
-        if text.strip():
-            pieces.append(PARTS[name] + text)
+        if is_bound and text.strip():
+            text = enclose(text)
+        if name == "deg" and text.strip() and pieces[-1:] == [root_sign("")]:
+            pieces[-1] = root_sign(text)
+        elif text.strip():
+            is_mixed = name == "num" and text[0].isdigit() and "".join(pieces)[-1:].isdigit()  # such as 2 1/2
+            pieces.append(f" {text}" if is_mixed else PARTS[name] + text)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode, SelectolaxError
 
 from ragd.readers.assembly import Assembly
 from ragd.readers.text import markup
+from ragd.readers.text.formulas import MathML
 from ragd.readers.text.markup import cell, heading, join_blocks, list_item, squeeze, words
 from ragd.readers.text.plain import decode_into
 from ragd.readers.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
@@ -78,8 +79,14 @@ def hidden_parts(tree: LexborHTMLParser, root: LexborNode) -> list[LexborNode]:
     for node, declaration in states:
         if declaration.hides and (node.mem_id, declaration.name) in shown_inside:
             nodes.pop(node.mem_id, None)
-    nodes = {key: node for key, node in nodes.items() if node.tag not in ("body", "html")}
+    nodes = {key: node for key, node in nodes.items() if node.tag not in ("body", "html") and not _is_formula(node)}
     return [node for node in nodes.values() if not any(outer.mem_id in nodes for outer in _ancestors(node))]
+
+
+def _is_formula(node: LexborNode) -> bool:
+    """Whether an element holds a formula and nothing else: pages hide one beside the picture that shows it."""
+    only = node.first_child
+    return only is not None and only.tag in FORMULAS and only.next is None
 
 
 def _states(tree: LexborHTMLParser, root: LexborNode) -> list[tuple[LexborNode, Declaration]]:
@@ -182,9 +189,10 @@ def _ancestors(node: LexborNode) -> Iterator[LexborNode]:
 
 
 DROPPED = words(
-    "script style template noscript nav svg iframe object embed canvas select datalist math audio video head map"
+    "script style template noscript nav svg iframe object embed canvas select datalist audio video head map"
     " dialog menu frameset rp"
 )
+FORMULAS = words("math m:math mml:math")
 NAVIGATION = "[role=navigation]"
 WORDS = re.compile(r"\w")
 BLOCKS = words(
@@ -366,6 +374,7 @@ class Walk:
         self._lists: list[ItemList] = []
         self._pre_depth = 0
         self._pre_holds_code = False
+        self._formula = MathML()
 
     def blocks(self) -> list[str]:
         open_nodes: list[LexborNode] = []
@@ -389,10 +398,16 @@ class Walk:
         return self._flows[0].blocks
 
     def _add_text(self, text: str) -> None:
+        if self._formula.is_open:
+            self._formula.text(text)
+            return
         self._flows[-1].inline.append(text if self._pre_depth else WHITE.sub(" ", text))
 
     def _enter(self, node: LexborNode) -> None:
         tag = node.tag or ""
+        if self._formula.is_open or tag in FORMULAS:
+            self._formula.start(node.attributes)
+            return
         if tag == "br":
             self._flows[-1].inline.append("\n")
         elif tag in SCRIPTS:
@@ -434,6 +449,9 @@ class Walk:
             self._flows.append(Flow())
 
     def _leave(self, tag: str) -> None:
+        if self._formula.is_open:
+            self._flows[-1].inline.append(self._formula.end(tag.rpartition(":")[2]))
+            return
         if tag in HEADINGS:
             self._flush(HEADINGS[tag])
         elif tag in SCRIPTS:
