@@ -267,6 +267,43 @@ def test_xlsx_shows_percentages_as_such_and_times_in_whole_seconds() -> None:
     )
 
 
+def test_lengths_of_time_are_hours_as_the_sheet_shows_them() -> None:
+    buffer = io.BytesIO()
+    book = xlsxwriter.Workbook(buffer, {"in_memory": True})
+    sheet = book.add_worksheet("S")
+    hours, own = book.add_format({"num_format": "[h]:mm"}), book.add_format({"num_format": '[hh]" hours "mm;@'})
+    seconds = book.add_format({"num_format": "[h]:mm:ss"})
+    sheet.write_row(0, 0, ["Hours", "Own", "Seconds"])
+    for at, days in enumerate((42.5 / 24, 7.25 / 24), 1):
+        for column, form in enumerate((hours, own, seconds)):
+            sheet.write_number(at, column, days, form)
+    book.close()
+    document = parse(buffer.getvalue(), "a.xlsx")
+    assert document.text.splitlines()[4:] == ["| 42:30 | 42:30 | 42:30:00 |", "| 7:15 | 7:15 | 7:15:00 |"]
+
+
+def test_ods_shows_percentages_and_lengths_of_time_as_such() -> None:
+    def row(name: str, *cells: str) -> str:
+        name_cell = f'<table:table-cell office:value-type="string"><text:p>{name}</text:p></table:table-cell>'
+        return (
+            f"<table:table-row>{name_cell}{''.join(f'<table:table-cell {each}/>' for each in cells)}</table:table-row>"
+        )
+
+    percent, length = 'office:value-type="percentage" office:value="0.025"', 'office:value-type="time"'
+    number = 'office:value-type="float" office:value="0.5"'
+    rows = [
+        row("a", number, number, number),
+        row("b", f'{percent} table:number-columns-repeated="2"', number),
+        row("c", f'{length} office:time-value="PT42H30M00S"', f'{length} office:time-value="-PT01H05M09.4S"', percent),
+    ]
+    table = f'<office:spreadsheet><table:table table:name="S">{"".join(rows)}</table:table></office:spreadsheet>'
+    data = builders.make_odt(table, mimetype="application/vnd.oasis.opendocument.spreadsheet")
+    assert parse(data, "a.ods").text == (
+        "## S\n\n| a | 0.5 | 0.5 | 0.5 |\n| --- | --- | --- | --- |\n"
+        "| b | 2.5% | 2.5% | 0.5 |\n| c | 42:30:00 | -1:05:09 | 2.5% |"
+    )
+
+
 def test_xlsx_keeps_raised_and_lowered_signs_of_a_cell_apart() -> None:
     """Unless another cell has the same text without them."""
     buffer = io.BytesIO()

@@ -1,6 +1,6 @@
 """XLSX, XLSB, XLS and ODS through calamine: each sheet as a table; comments and text boxes of XLSX beside it.
 
-What the XML of an XLSX sheet says besides its values: percentages, links, formulas without a value, hidden rows.
+What the XML of a sheet says besides its values: percentages, times, links, formulas without a value, hidden rows.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, time, timedelta
+from itertools import islice, product
 from typing import Any
 
 import python_calamine
@@ -35,7 +36,13 @@ from ragd.readers.text.spans import read_span
 from ragd.readers.text.xmldata import Attributes, collect_text, elements, stream_xml
 from ragd.readers.types import ParseError, SheetLines, Source
 
-BUILT_IN_PERCENT = frozenset({"9", "10"})
+# How the number of a cell is shown, where that says more than its value.
+PERCENT, HOURS, SECONDS = "%", "[h]:mm", "[h]:mm:ss"
+BUILT_IN_FORMATS = {"9": PERCENT, "10": PERCENT}
+ODS_FORMATS = {"percentage": PERCENT, "time": SECONDS}
+UNSHOWN = re.compile(r'"[^"]*"|\\.|\[\$[^\]]*\]')
+ELAPSED = re.compile(r"[^s]*\[h+\][^s]*", re.IGNORECASE)
+ISO_TIME = re.compile(r"(-?)PT(\d+)H(\d+)M(\d+)(?:[.,]\d+)?S")
 ROW_LIMIT, COLUMN_LIMIT = 1_048_576, 16_384
 LINKS_MAX = 10_000
 # A formula whose cell ends without a value, a link, or a hidden row or column: else a sheet need not be read twice.
@@ -43,7 +50,7 @@ TELLING = re.compile(
     rb"(?:</(?:\w+:)?f>|<(?:\w+:)?f\b[^<>]*/>)\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
     rb"|HYPERLINK|<(?:\w+:)?hyperlink\b|\bhidden="
 )
-TELLING_ODS = re.compile(rb"-spanned=|<text:a\b")
+TELLING_ODS = re.compile(rb"-spanned=|<text:a\b|:value-type=\"(?:percentage|time)\"")
 LINK_FORMULA = re.compile(r'HYPERLINK\(\s*"((?:[^"]|"")+)"', re.IGNORECASE)
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
@@ -52,14 +59,14 @@ Cell = tuple[int, int]
 
 @dataclass(slots=True)
 class SheetFacts:
-    """percents: cells that show percentages. formulas: of cells without a value, "" where another cell states it.
+    """formats: how cells show their numbers. formulas: of cells without a value, "" where another cell states it.
 
     links: the address of a cell's link. merges: first and last cell of merged ones, of ODS. scripts: cells' text with
     raised and lowered signs as it is written in one line, by the text without. hidden_rows, hidden_columns: how many,
     of rows those with a cell.
     """
 
-    percents: set[Cell] = field(default_factory=set)
+    formats: dict[Cell, str] = field(default_factory=dict)
     formulas: dict[Cell, str] = field(default_factory=dict)
     links: dict[Cell, str] = field(default_factory=dict)
     merges: list[tuple[Cell, Cell]] = field(default_factory=list)
@@ -68,11 +75,11 @@ class SheetFacts:
     hidden_columns: int = 0
 
 
-def read_facts(package: Parts, part: str, percent_styles: frozenset[str]) -> SheetFacts:
+def read_facts(package: Parts, part: str, styles: Mapping[str, str]) -> SheetFacts:
     """Read the facts of one sheet. Positions count from 0. Raises ParseError."""
     data = package.read(part)
-    reading = _Reading(percent_styles)
-    if percent_styles or TELLING.search(data):
+    reading = _Reading(styles)
+    if styles or TELLING.search(data):
         stream_xml(data, reading.start, reading.end, reading.text)
     facts = reading.facts
     relations = relationships(package, part)
@@ -86,10 +93,10 @@ def read_facts(package: Parts, part: str, percent_styles: frozenset[str]) -> She
 class _Reading:
     """Handlers for stream_xml over a sheet."""
 
-    def __init__(self, percent_styles: frozenset[str]) -> None:
+    def __init__(self, styles: Mapping[str, str]) -> None:
         self.facts = SheetFacts()
         self.relations: dict[Cell, str] = {}
-        self._percent_styles = percent_styles
+        self._styles = styles
         self._cell: Attributes = {}
         self._inside = ""
         self._formula: str | None = None
@@ -102,8 +109,9 @@ class _Reading:
             self._cell, self._formula, self._has_value = attributes, None, False
             self.facts.hidden_rows += self._row_is_hidden
             self._row_is_hidden = False
-            if attributes.get("s") in self._percent_styles and (at := position_of(attributes.get("r", ""))):
-                self.facts.percents.add(at)
+            shown = self._styles.get(attributes.get("s", ""))
+            if shown and (at := position_of(attributes.get("r", ""))):
+                self.facts.formats[at] = shown
         elif name == "f":
             self._formula = ""
         elif name == "row":
@@ -180,7 +188,7 @@ class _ScriptReading:
 
 
 def read_ods_facts(package: Parts) -> dict[str, SheetFacts]:
-    """Merged cells and links of an ODS file by the names of its sheets. Raises ParseError."""
+    """Merged cells, formats and links of an ODS file by the names of its sheets. Raises ParseError."""
     data = package.read("content.xml") if "content.xml" in package else b""
     reading = _OdsReading()
     if TELLING_ODS.search(data):
@@ -211,27 +219,31 @@ class _OdsReading:
             if columns > 1 or rows > 1:
                 corner = (self._row, self._column)
                 self._facts.merges.append((corner, (corner[0] + rows - 1, corner[1] + columns - 1)))
+            if shown := ODS_FORMATS.get(attributes.get("value-type", "")):
+                repeated = product(range(self._row, self._next_row), range(self._column, self._next_column))
+                room = CELLS_MAX - len(self._facts.formats)
+                self._facts.formats.update(dict.fromkeys(islice(repeated, max(0, room)), shown))
         elif name == "a" and len(self._facts.links) < LINKS_MAX and ADDRESS.match(link := attributes.get("href", "")):
             self._facts.links[self._row, self._column] = link
 
 
-def percent_styles(package: Parts, workbook: str) -> frozenset[str]:
-    """The numbers of the cell styles whose format shows a percent sign."""
-    result: set[str] = set()
+def number_styles(package: Parts, workbook: str) -> dict[str, str]:
+    """The formats of cell styles by the styles' numbers, of those that show percentages or hours without seconds."""
+    result: dict[str, str] = {}
     for part in related(package, workbook, "styles"):
-        formats = set(BUILT_IN_PERCENT)
+        formats = dict(BUILT_IN_FORMATS)
         count = 0
         inside = False
 
-        def start(name: str, attributes: Attributes, formats: set[str] = formats) -> None:
+        def start(name: str, attributes: Attributes, formats: dict[str, str] = formats) -> None:
             nonlocal count, inside
-            if name == "numFmt" and "%" in attributes.get("formatCode", ""):
-                formats.add(attributes.get("numFmtId", ""))
+            if name == "numFmt":
+                formats[attributes.get("numFmtId", "")] = _shown_format(attributes.get("formatCode", ""))
             elif name == "cellXfs":
                 inside = True
             elif name == "xf" and inside:
-                if attributes.get("numFmtId") in formats:
-                    result.add(str(count))
+                if shown := formats.get(attributes.get("numFmtId", "")):
+                    result[str(count)] = shown
                 count += 1
 
         def end(name: str) -> None:
@@ -239,7 +251,13 @@ def percent_styles(package: Parts, workbook: str) -> frozenset[str]:
             inside = inside and name != "cellXfs"
 
         stream_xml(package.read(part), start, end)
-    return frozenset(result)
+    return result
+
+
+def _shown_format(code: str) -> str:
+    if "%" in code:
+        return PERCENT
+    return HOURS if ELAPSED.fullmatch(UNSHOWN.sub("", code)) else ""
 
 
 def position_of(reference: str) -> Cell | None:
@@ -346,7 +364,7 @@ def _add_sheet(workbook: python_calamine.CalamineWorkbook, name: str, beside: Be
         assembly.leave_out(f"Sheet {name!r} could not be read ({str(error)[:200]}).")
         return
     start, facts = sheet.start or (0, 0), beside.facts
-    _show_percents(rows, start, facts.percents)
+    _show_formats(rows, start, facts.formats)
     if facts.scripts:
         rows = [[facts.scripts.get(value, value) if isinstance(value, str) else value for value in row] for row in rows]
     rows, start = _show_formulas(rows, start, facts.formulas)
@@ -413,14 +431,30 @@ def add_sheet(
     assembly.add("\n\n".join(part for part in parts if part), f"sheet {name}", rows=rows)
 
 
-def _show_percents(rows: list[list[Any]], start: Cell, percents: Iterable[Cell]) -> None:
-    """Write the numbers in the cells that show percentages as such. start: the cell that the rows begin with."""
-    for row, column in percents:
+def _show_formats(rows: list[list[Any]], start: Cell, formats: Mapping[Cell, str]) -> None:
+    """Write numbers as their cells show them. start: the cell that the rows begin with."""
+    for (row, column), form in formats.items():
         at, position = row - start[0], column - start[1]
         if 0 <= at < len(rows) and 0 <= position < len(rows[at]):
-            value = rows[at][position]
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                rows[at][position] = f"{value * 100:.10g}%"
+            rows[at][position] = _formatted(rows[at][position], form)
+
+
+def _formatted(value: Any, form: str) -> Any:
+    if form == PERCENT:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return f"{value * 100:.10g}%" if is_number else value
+    if isinstance(value, str) and (match := ISO_TIME.fullmatch(value)):
+        hours, minutes, seconds = map(int, match.groups()[1:])
+        value = timedelta(hours=hours, minutes=minutes, seconds=seconds) * (-1 if match[1] else 1)
+    return _elapsed(value, has_seconds=form != HOURS) if isinstance(value, timedelta) else value
+
+
+def _elapsed(value: timedelta, *, has_seconds: bool = True) -> str:
+    """A length of time in hours, however many: 42:30:00, or 42:30."""
+    total = round(value.total_seconds())
+    minutes, seconds = divmod(abs(total), 60)
+    text = f"{'-' if total < 0 else ''}{minutes // 60}:{minutes % 60:02d}"
+    return f"{text}:{seconds:02d}" if has_seconds else text
 
 
 def show(value: Any) -> str:
@@ -439,7 +473,7 @@ def show(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, timedelta):
-        return str(value)
+        return _elapsed(value)
     return str(value)
 
 
@@ -451,11 +485,11 @@ def _whole_second(value: datetime) -> datetime:
 
 
 def _beside_sheets(package: Package, assembly: Assembly) -> dict[str, Beside]:
-    """Comments, text boxes and percentages by sheet name. Damage there costs only them."""
+    """Comments, text boxes and formats by sheet name. Damage there costs only them."""
     result: dict[str, Beside] = {}
     try:
         workbook, parts = main_part(package, MAIN), _sheet_parts(package)
-        styles, scripts = percent_styles(package, workbook), read_scripts(package, workbook, parts.values())
+        styles, scripts = number_styles(package, workbook), read_scripts(package, workbook, parts.values())
         for name, part in parts.items():
             facts = replace(read_facts(package, part, styles), scripts=scripts)
             result[name] = Beside(_beside_sheet(package, part), facts)
