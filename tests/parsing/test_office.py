@@ -362,7 +362,22 @@ def test_odf_with_a_password_is_encrypted() -> None:
         (rb"{\rtf1\ansi{\fonttbl{\f0\fcharset204 A;}{\f1\fcharset238 B;}}\f0\'c4\'e0 \f1\'e8}", "Да č"),
         (rb"{\rtf1{\stylesheet{\s1 heading 1;}}\pard\s1 Top\par\pard body\par}", "Top\n\nbody"),
         (rb"{\rtf1\trowd\intbl a\cell b\cell\row\pard after}", "a\n\nb\n\nafter"),
-        (rb"{\rtf1{\pict 0102abcd}{\*\unknown hidden}seen {\footnote a note}}", "seen a note"),
+        (rb"{\rtf1{\pict 0102abcd}{\*\unknown hidden}seen {\footnote a note}}", "seen [^1]\n\n[^1]: a note"),
+        (
+            rb"{\rtf1 40 euros{\super\chftn{\footnote\pard\plain{\super\chftn} Half.\par\bin3 }}{ for pupils}}"
+            rb" per year{\*\footnote\ftnalt\pard At {\deleted the }the end}.\par Next{\footnote b}.\par}\n\x00junk",
+            "40 euros[^1] per year[^e1].\n\nNext[^2].\n\n[^1]: Half.\n\nfor pupils\n\n[^2]: b\n\n[^e1]: At the end",
+        ),
+        (
+            rb"{\rtf1 A {\*\atrfstart 1}fee{\*\atrfend 1}{\*\atnid A}{\*\atnauthor Ann}\chatn"
+            rb"{\*\annotation{\*\atnref 1}\pard\plain {\chatn}Too high}{\*\annotation Why} due.}",
+            "A fee due.\n\nComment by Ann: Too high\n\nComment: Why",
+        ),
+        (
+            rb"{\rtf1 a {\deleted\revauthdel1 gone {\b too}\bin2 }}{\footnote no}}b \deleted gone\deleted0 c"
+            rb" {\deleted0 d} \deleted gone\par\plain e {\footnote open",
+            "a b c d e [^1]\n\n[^1]: open",
+        ),
         (rb"{\rtf1{\upr{no}{\*\ud{yes}}} \bin4 }{\\{ok}", "yes ok"),
         (rb"{\rtf1{\field{\*\fldinst HYPERLINK x}{\fldrslt shown}}}", "shown"),
         (rb"{\rtf1 kept\par}\n\x00junk behind", "kept"),

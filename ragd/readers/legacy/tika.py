@@ -19,6 +19,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from ragd.readers import signatures as types
 from ragd.readers.assembly import Assembly
+from ragd.readers.legacy.rtf import set_notes_apart
 from ragd.readers.text.html import first_heading, is_too_deep, node_blocks, render_page
 from ragd.readers.text.markup import join_blocks
 from ragd.readers.types import ParseError, ParseLimits, Source
@@ -107,7 +108,7 @@ def _number(container: olefile.OleFileIO[Any], stream: str, offset: int, form: s
 def extract(data: bytes, limits: ParseLimits) -> Extract:
     """Tika's XHTML of a document. Raises ParseError "broken" for what Tika cannot read, "too_large" for too much."""
     if data[:64].lstrip().startswith(b"{\\rtf"):
-        data = _with_end_of_header(data)
+        data = set_notes_apart(_with_end_of_header(data))
     office = iscc_tika.OfficeParserConfig().set_include_headers_and_footers(True)
     extractor = iscc_tika.Extractor().set_xml_output(True).set_office_config(office)
     content = bytearray(data)
