@@ -12,6 +12,7 @@ from django.db import transaction
 from django.db.models import QuerySet, Sum
 from django.utils import timezone
 
+from collections_app.access.context import system_access
 from collections_app.access.models import EVERYTHING, CollectionScope
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
@@ -130,7 +131,7 @@ def cancel_experiment(experiment: Experiment, actor: services.Actor) -> Experime
 def delete_experiment(experiment: Experiment, actor: services.Actor) -> None:
     """With its runs and their items. Raises ServiceError 409 while one of them is under way."""
     require_in(Permission.EVALUATE, experiment.collection_name)
-    with transaction.atomic():
+    with system_access(), transaction.atomic():  # also items that who asks may not see
         locked = Experiment.objects.select_for_update().get(pk=experiment.pk)
         if locked.runs.filter(state__in=("queued", "running")).exists():
             raise ServiceError(f"{locked} is under way; cancel it, then delete it", type="under_way")

@@ -1,6 +1,8 @@
 """Golden questions: added, changed, moved, deleted; suggestions accepted or thrown away; older versions brought back.
 
 Each change is one transaction that holds the set, writes the audit log and keeps the version that came of it.
+
+Whoever changes a set may be kept from some of its questions. These stay, and count where places and words are given.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import count
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +19,7 @@ from django.db import transaction
 from django.db.models import Max
 from django.utils import timezone
 
+from collections_app.access.context import system_access
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
 from collections_app.audit import services
@@ -106,9 +110,6 @@ def change_question(
             )
         before = Golden.of(row)
         golden = clean_golden(explicit, before)
-        others = GoldenQuestion.objects.filter(golden_set=row.golden_set_id, question=golden.question)
-        if golden.question != before.question and others.exists():
-            raise question_taken(golden.question)
         moved = position is not None and not row.suggested and _move(row, position)
         if golden != before:
             write_golden(row, golden)
@@ -119,18 +120,20 @@ def change_question(
 
 
 def move_question(question: GoldenQuestion, by: int, *, actor: services.Actor = None) -> None:
-    """Move an accepted question up (by below 0) or down among the accepted ones, at most to an end."""
+    """Move an accepted question up (by below 0) or down among those that whoever asks sees, at most to an end."""
     require_in(Permission.EVALUATE, question.golden_set.collection_name)
-    ids = _accepted_ids(question.golden_set_id)
+    ids = list(question.golden_set.questions.filter(suggested=False).values_list("pk", flat=True))
     if question.pk in ids:
-        change_question(question, {}, position=ids.index(question.pk) + by, actor=actor)
+        place = min(max(ids.index(question.pk) + by, 0), len(ids) - 1)
+        position = _accepted_ids(question.golden_set_id).index(ids[place])
+        change_question(question, {}, position=position, actor=actor)
 
 
 def delete_questions(golden_set: GoldenSet, ids: Sequence[int], *, actor: services.Actor = None) -> int:
     """How many went. Ids that the set does not have are passed over."""
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.filter(pk__in=ids))
-        golden_set.questions.filter(pk__in=[row.pk for row in rows]).delete()
+        _delete(rows)
         _close_gaps(golden_set)
         change.summary = _tell("deleted", rows)
     return len(rows)
@@ -152,7 +155,7 @@ def discard_suggestions(golden_set: GoldenSet, ids: Sequence[int], *, actor: ser
     """Throw suggestions away; how many. Accepted questions are left alone."""
     with changing(golden_set, actor) as change:
         rows = list(golden_set.questions.filter(pk__in=ids, suggested=True))
-        golden_set.questions.filter(pk__in=[row.pk for row in rows]).delete()
+        _delete(rows)
         change.summary = _tell("rejected", rows)
     return len(rows)
 
@@ -188,8 +191,9 @@ def keep_present_chunks(question: GoldenQuestion, *, actor: services.Actor = Non
         change.summary = f"accepted the current chunks of “{_short(row.question)}”"
 
 
-def bring_back(golden_set: GoldenSet, version: int, *, actor: services.Actor = None) -> GoldenSetVersion:
-    """Make the set hold what it held at a version, as a new version; suggestions stay. ServiceError 404.
+def bring_back(golden_set: GoldenSet, version: int, *, actor: services.Actor = None) -> int:
+    """Make the set hold what it held at a version, as a new version, whose number is given; suggestions stay, and what
+    whoever asks may not see. ServiceError 404.
 
     A question that is there in both keeps its row, and so its earlier results.
     """
@@ -197,14 +201,18 @@ def bring_back(golden_set: GoldenSet, version: int, *, actor: services.Actor = N
         golden_set_version = find_version(golden_set, version)
         replace_questions(golden_set, [Golden.from_dict(item) for item in golden_set_version.questions])
         change.summary = f"restored version {version}"
-    return find_version(golden_set, golden_set.version)
+    return golden_set.version
 
 
 def replace_questions(golden_set: GoldenSet, questions: Sequence[Golden]) -> None:
-    """Let the set's accepted questions be these, in this order. In the caller's transaction."""
+    """Let the set's accepted questions be these, in this order, around those that whoever asks may not see. In the
+    caller's transaction."""
     rows = {row.question: row for row in golden_set.questions.all()}
+    with system_access():
+        places = dict(golden_set.questions.filter(suggested=False).values_list("pk", "position"))
+    hidden = {places[pk] for pk in places.keys() - {row.pk for row in rows.values()}}
     written = []
-    for index, golden in enumerate(questions):
+    for index, golden in zip((place for place in count() if place not in hidden), questions, strict=False):
         row = rows.get(golden.question) or GoldenQuestion(golden_set=golden_set)
         same = row.pk is not None and Golden.of(row) == golden and (row.position, row.suggested) == (index, False)
         if not same:
@@ -212,8 +220,9 @@ def replace_questions(golden_set: GoldenSet, questions: Sequence[Golden]) -> Non
             written.append((row, golden))
     write_goldens(golden_set, written)
     stored = {golden.question for golden in questions}
-    gone = [row.pk for text, row in rows.items() if text not in stored and not row.suggested]
-    golden_set.questions.filter(pk__in=gone).delete()
+    _delete([row for text, row in rows.items() if text not in stored and not row.suggested])
+    if hidden:
+        _close_gaps(golden_set)
 
 
 def write_golden(row: GoldenQuestion, golden: Golden) -> None:
@@ -222,7 +231,16 @@ def write_golden(row: GoldenQuestion, golden: Golden) -> None:
 
 
 def write_goldens(golden_set: GoldenSet, pairs: Sequence[tuple[GoldenQuestion, Golden]]) -> None:
-    """The same of many rows of one set, new and stored ones, in a number of queries that does not grow with them."""
+    """The same of many rows of one set, new and stored ones, in a number of queries that does not grow with them.
+
+    Raises ServiceError 409 where the set has another question of the words, be it hidden from whoever asks.
+    """
+    with system_access():
+        words = golden_set.questions.filter(question__in=[golden.question for _, golden in pairs])
+        holders = dict(words.values_list("question", "pk"))
+    for row, golden in pairs:
+        if holders.get(golden.question, row.pk) != row.pk:
+            raise question_taken(golden.question)
     new = {key for row, golden in pairs for key in golden.expected_chunks if key not in row.chunk_marks}
     result = read_marks(golden_set.collection_name, new) if new else {}
     now = timezone.now()
@@ -238,7 +256,8 @@ def write_goldens(golden_set: GoldenSet, pairs: Sequence[tuple[GoldenQuestion, G
 
 def next_position(golden_set: GoldenSet) -> int:
     """Behind the last accepted question."""
-    last = golden_set.questions.filter(suggested=False).aggregate(last=Max("position"))["last"]
+    with system_access():
+        last = golden_set.questions.filter(suggested=False).aggregate(last=Max("position"))["last"]
     return 0 if last is None else int(last) + 1
 
 
@@ -294,16 +313,23 @@ def _close_gaps(golden_set: GoldenSet) -> None:
 
 
 def _accepted_ids(set_id: int) -> list[int]:
-    rows = GoldenQuestion.objects.filter(golden_set=set_id, suggested=False)
-    return list(rows.order_by("position", "id").values_list("pk", flat=True))
+    with system_access():
+        rows = GoldenQuestion.objects.filter(golden_set=set_id, suggested=False)
+        return list(rows.order_by("position", "id").values_list("pk", flat=True))
 
 
 def _place(ids: Iterable[int]) -> None:
     positions = {pk: index for index, pk in enumerate(ids)}
-    rows = [row for row in GoldenQuestion.objects.filter(pk__in=positions) if row.position != positions[row.pk]]
-    for row in rows:
-        row.position = positions[row.pk]
-    GoldenQuestion.objects.bulk_update(rows, ["position"], batch_size=500)
+    with system_access():
+        rows = [row for row in GoldenQuestion.objects.filter(pk__in=positions) if row.position != positions[row.pk]]
+        for row in rows:
+            row.position = positions[row.pk]
+        GoldenQuestion.objects.bulk_update(rows, ["position"], batch_size=500)
+
+
+def _delete(rows: Iterable[GoldenQuestion]) -> None:
+    with system_access():  # results that whoever asks may not see point at them too
+        GoldenQuestion.objects.filter(pk__in=[row.pk for row in rows]).delete()
 
 
 def _tell(did: str, rows: Sequence[GoldenQuestion]) -> str:

@@ -13,13 +13,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from collections_app.access.context import system_access
 from collections_app.audit import services
 from collections_app.errors import ServiceError
-from evaluation_app.golden.edits import changing, next_position, replace_questions, write_goldens
+from evaluation_app.golden.edits import changing, next_position, question_taken, replace_questions, write_goldens
 from evaluation_app.golden.questions import FIELDS, Golden, clean_golden, read_status
 from evaluation_app.models import GoldenQuestion, GoldenSet
 from ragd.errors import InvalidInput
@@ -479,10 +480,13 @@ def plan_import(golden_set: GoldenSet, rows: Sequence[Row], mode: Mode = "merge"
     """Writes nothing. A line is the question of the same words; what it does not state of one that is there stays.
 
     mode "merge": the other questions stay. "replace": the set's accepted questions become those of the file, in its
-    order. A question that stands twice in the file is an error of its second line.
+    order, beside those that whoever asks may not see; a line with the words of one of these is an error, and so is the
+    second line of a question that stands twice in the file.
     """
     stored = {row.question: row for row in golden_set.questions.order_by("position", "id")}
-    planned = _with_unknown(golden_set, list(_plan_rows(rows, stored, mode)))
+    with system_access():
+        hidden = set(golden_set.questions.values_list("question", flat=True)) - stored.keys()
+    planned = _with_unknown(golden_set, list(_plan_rows(rows, stored, hidden)))
     named = {row.golden.question for row in planned if row.golden is not None}
     removed: tuple[Golden, ...] = ()
     if mode == "replace":
@@ -545,14 +549,14 @@ def _with_unknown(golden_set: GoldenSet, planned: Sequence[Planned]) -> list[Pla
     ]
 
 
-def _plan_rows(rows: Sequence[Row], stored: Mapping[str, GoldenQuestion], mode: Mode) -> Iterator[Planned]:
+def _plan_rows(rows: Sequence[Row], stored: Mapping[str, GoldenQuestion], hidden: Set[str]) -> Iterator[Planned]:
     seen: dict[str, int] = {}
     for row in rows:
         if row.error:
             yield Planned(row.number, "error", error=row.error)
             continue
         try:
-            planned = _plan_row(row, stored)
+            planned = _plan_row(row, stored, hidden)
         except InvalidInput as error:
             yield Planned(row.number, "error", error=error.message)
             continue
@@ -564,10 +568,12 @@ def _plan_rows(rows: Sequence[Row], stored: Mapping[str, GoldenQuestion], mode: 
             yield planned
 
 
-def _plan_row(row: Row, stored: Mapping[str, GoldenQuestion]) -> Planned:
+def _plan_row(row: Row, stored: Mapping[str, GoldenQuestion], hidden: Set[str]) -> Planned:
     explicit: dict[str, Any] = {name: value for name, value in row.stated.items() if name != SUGGESTED}
     message = row.stated.get(SUGGESTED)
     new = clean_golden(explicit)
+    if new.question in hidden:
+        raise InvalidInput(question_taken(new.question).message)
     known = stored.get(new.question)
     if known is None:
         return Planned(row.number, "added", new, suggested=bool(message))

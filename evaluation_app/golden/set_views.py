@@ -42,7 +42,7 @@ from collections_app.models import Collection
 from evaluation_app.golden import edits, sets
 from evaluation_app.golden.formats import read_thresholds, write_thresholds
 from evaluation_app.golden.questions import CATEGORIES, ExpectationState, Golden, find_drifts, read_status
-from evaluation_app.golden.sets import CRITERIA, GUARDRAILS, compare_versions, update_set
+from evaluation_app.golden.sets import CRITERIA, GUARDRAILS, asked_questions, compare_versions, update_set
 from evaluation_app.judges.rubrics import ENTRY_POINTS, Rubric, installed_names, read_rubrics
 from evaluation_app.measures.catalogue import MEASURES, measure_of
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet, GoldenSetVersion
@@ -445,7 +445,7 @@ def show_versions(request: PageRequest, pk: int) -> HttpResponse:
         context = set_context(golden_set, "versions") | {
             "version": found,
             "page": Paginator(goldens_of(found), CHANGES_PER_PAGE).get_page(request.GET.get("page")),
-            "counts": _difference(_or_404(golden_set, golden_set.version), found),
+            "counts": compare_versions([golden for _, golden in asked_questions(golden_set)], goldens_of(found)).counts,
         }
         return render_page(request, "evaluation/golden/version.html", context)
     if before is not None and after is not None:
@@ -497,9 +497,9 @@ def _show_difference(request: PageRequest, golden_set: GoldenSet, before: int, a
 
 
 def _bring_back(request: PageRequest, golden_set: GoldenSet, version: int) -> str:
-    kept = edits.bring_back(golden_set, _or_404(golden_set, version).version, actor=request.user)
+    number = edits.bring_back(golden_set, _or_404(golden_set, version).version, actor=request.user)
     words = gettext("Restored version %(version)s (now version %(version_2)s).")
-    return words % {"version": version, "version_2": kept.version}
+    return words % {"version": version, "version_2": number}
 
 
 def _or_404(golden_set: GoldenSet, version: int) -> GoldenSetVersion:

@@ -33,7 +33,7 @@ from ragd.types import canonical_json
 if TYPE_CHECKING:
     from evaluation_app.models import EvaluationRun, GoldenSet
 
-# xmin changes with every write of a row; who may not see a question has a state of their own
+# xmin changes with every write of a row
 READ_STATE = """
 SELECT md5(coalesce(string_agg(id || ' ' || xmin::text, ',' ORDER BY position, id), '')) FROM golden_questions
 WHERE golden_set_id = %s AND NOT suggested
@@ -53,15 +53,16 @@ def digest_of(questions: Sequence[Golden]) -> str:
 
 def current_digest(golden_set: GoldenSet) -> str:
     """The digest of what a run would ask now. Computed anew only when a row of them was written since."""
-    with connection.cursor() as cursor:
-        cursor.execute(READ_STATE, [golden_set.pk])
-        (state,) = cursor.fetchone()
-    known = _DIGESTS.get(golden_set.pk)
-    if known is None or known[0] != state:
-        known = state, digest_of([golden for _, golden in asked_questions(golden_set)])
-        if len(_DIGESTS) >= DIGESTS_KEPT:
-            _DIGESTS.clear()
-        _DIGESTS[golden_set.pk] = known
+    with system_access():
+        with connection.cursor() as cursor:
+            cursor.execute(READ_STATE, [golden_set.pk])
+            (state,) = cursor.fetchone()
+        known = _DIGESTS.get(golden_set.pk)
+        if known is None or known[0] != state:
+            known = state, digest_of([golden for _, golden in asked_questions(golden_set)])
+            if len(_DIGESTS) >= DIGESTS_KEPT:
+                _DIGESTS.clear()
+            _DIGESTS[golden_set.pk] = known
     return known[1]
 
 

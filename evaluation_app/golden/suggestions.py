@@ -23,6 +23,7 @@ import numpy as np
 from django.conf import settings
 from django.db.models.functions import MD5
 
+from collections_app.access.context import system_access
 from collections_app.audit import services
 from collections_app.collections.services import get_collection
 from collections_app.endpoints.endpoints import ModelEndpoint, chat_endpoint
@@ -435,7 +436,8 @@ class _KnownQuestions:
 
 def _keep(golden_set: GoldenSet, goldens: Sequence[Golden], outcome: SuggestionOutcome, actor: services.Actor) -> None:
     with changing(golden_set, actor) as change:
-        taken = set(golden_set.questions.values_list("question", flat=True))
+        with system_access():
+            taken = set(golden_set.questions.values_list("question", flat=True))
         pairs = []
         for index, golden in enumerate(goldens):
             if golden.question not in taken:

@@ -16,7 +16,7 @@ from django.db import DatabaseError, DataError, connection, transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from collections_app.access.context import elevated
+from collections_app.access.context import elevated, system_access
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
 from collections_app.audit import services
@@ -265,7 +265,7 @@ def retry_failed(run: EvaluationRun, actor: services.Actor, *, send: bool = True
     Raises ServiceError 409: it is under way, nothing failed, or it stopped for good.
     """
     require_in(Permission.EVALUATE, run.collection_name)
-    with transaction.atomic():
+    with system_access(), transaction.atomic():  # also those questions that who asks may not see
         locked = _require_ended(run)
         items = locked.items.only("run", "outcome", "scores")
         failed = [item.pk for item in items if has_failed(item)]
@@ -287,7 +287,7 @@ def delete_run(run: EvaluationRun, actor: services.Actor) -> None:
     """With its items, and its experiment where it is the only run. Stored runs of its questions stay, under their own
     retention. 409 while it is under way."""
     require_in(Permission.EVALUATE, run.collection_name)
-    with transaction.atomic():
+    with system_access(), transaction.atomic():  # also items that who asks may not see
         locked = EvaluationRun.objects.select_for_update().get(pk=run.pk)
         if locked.is_active:
             raise ServiceError(f"evaluation run {run.pk} is under way; cancel it, then delete it", type="under_way")

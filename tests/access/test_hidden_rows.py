@@ -1,0 +1,227 @@
+"""Changes by somebody who may not see all rows: they hold for all, take nothing hidden along, and tell nothing of it.
+
+bob evaluates in a collection with a document that only ada may read. An administrator made a set of three questions,
+the second of which expects that document, and a run whose items all found it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from collections_app.access.api_keys import NewKey, create_key
+from collections_app.access.document_access import set_access
+from collections_app.access.permissions import Role
+from collections_app.collections.services import create_collection
+from collections_app.documents.services import ingest_text
+from collections_app.models import Collection, RoleGrant
+from evaluation_app.golden import edits
+from evaluation_app.golden.sets import keep_version
+from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenQuestion, GoldenSet, GoldenSetVersion
+from evaluation_app.runs import lifecycle
+from evaluation_app.scoring.judge_selection import RunSettings
+from ragd.types import RetrievePlan
+from tests.access.marsh import WORD
+from tests.api.conftest import Api
+from tests.web.pages import client_of
+
+pytestmark = pytest.mark.django_db
+FIRST, HIDDEN, LAST = "Where do frogs sit?", f"Where is the {WORD} of the heron?", "What do newts eat?"
+PLAN = RetrievePlan(k=3, candidate_pool=8)
+
+
+@dataclass
+class Pond:
+    collection: Collection
+    golden: GoldenSet
+    run: EvaluationRun
+    bob: User
+
+    @property
+    def order(self) -> list[tuple[str, int]]:
+        rows = GoldenQuestion.objects.filter(golden_set=self.golden, suggested=False)
+        return list(rows.order_by("position", "id").values_list("question", "position"))
+
+    def question(self, text: str) -> GoldenQuestion:
+        return GoldenQuestion.objects.get(golden_set=self.golden, question=text)
+
+    def address(self, text: str) -> str:
+        return f"/golden-sets/pond/questions/{self.question(text).pk}"
+
+
+@pytest.fixture(scope="module")
+def module_pond(module_db: None) -> Pond:
+    collection = create_collection(name="pond")
+    ada, bob = (User.objects.create_user(name, password="heron-reed-marsh-7") for name in ("ada", "bob"))
+    for user in (ada, bob):
+        RoleGrant.objects.create(user=user, collection_id=collection.pk, role=Role.EVALUATOR)
+    ingest_text(collection, "frogs", "Frogs sit on the leaves of the pond.")
+    ingest_text(collection, "newts", "Newts eat snails of the pond.")
+    ingest_text(collection, "heron", f"The heron of the pond has its {WORD} in the reeds.")
+    golden = GoldenSet.objects.create(name="pond", collection_name="pond")
+    keep_version(golden)
+    for text, doc_id in ((FIRST, "frogs"), (HIDDEN, "heron"), (LAST, "newts")):
+        edits.add_question(golden, {"question": text, "expected_doc_ids": [doc_id]})
+    request = lifecycle.RunRequest(PLAN, settings=RunSettings(answers=False, judge="none", cut=3))
+    run = lifecycle.run_now(lifecycle.start_run(golden, request, send=False))
+    set_access(collection, ["heron"], users=[ada.pk])
+    return Pond(collection, golden, run, bob)
+
+
+@pytest.fixture
+def pond(module_pond: Pond, db: None) -> Pond:
+    golden, run = GoldenSet.objects.get(pk=module_pond.golden.pk), EvaluationRun.objects.get(pk=module_pond.run.pk)
+    return Pond(module_pond.collection, golden, run, module_pond.bob)
+
+
+@pytest.fixture
+def bob(pond: Pond) -> Api:
+    return Api(Client(), create_key(NewKey("bob's", acts_as="bob"))[1])
+
+
+@pytest.fixture
+def root(pond: Pond) -> Api:
+    return Api(Client(), create_key(NewKey("root's"))[1])
+
+
+def test_there_is_something_to_leak(pond: Pond, bob: Api, root: Api) -> None:
+    listed = [
+        [row["question"] for row in api.get("/golden-sets/pond/questions").json()["items"]] for api in (bob, root)
+    ]
+    assert listed == [[FIRST, LAST], [FIRST, HIDDEN, LAST]]
+    items = EvaluationItem.objects.filter(run=pond.run)
+    assert all("heron#0" in item.retrieved_ids for item in items)
+    assert bob.get(f"/evaluation-runs/{pond.run.pk}/results").json()["items"] == []
+    assert WORD not in bob.get("/golden-sets/pond/questions?format=jsonl").getvalue().decode()
+
+
+def test_a_question_is_deleted_though_results_of_it_are_hidden(pond: Pond, bob: Api) -> None:
+    assert bob.delete(pond.address(FIRST)).json() == {"count": 1}
+    assert pond.order == [(HIDDEN, 0), (LAST, 1)]
+    assert EvaluationItem.objects.filter(run=pond.run).count() == 3, "results outlive their question"
+    assert bob.delete(pond.address(HIDDEN)).status_code == 404
+    kept = GoldenSetVersion.objects.filter(golden_set=pond.golden).order_by("version").last()
+    assert kept is not None
+    assert [item["question"] for item in kept.questions] == [HIDDEN, LAST]
+
+
+def test_pages_and_ids_of_hidden_questions_delete_and_accept_nothing(pond: Pond) -> None:
+    hidden = pond.question(HIDDEN)
+    client = client_of(pond.bob)
+    address = f"/evaluation/sets/{pond.golden.pk}/"
+    for action in ("delete", "accept", "discard"):
+        GoldenQuestion.objects.filter(pk=hidden.pk).update(suggested=action != "delete")
+        client.post(address, {"action": action, "question": [hidden.pk], "confirmed": "1"})
+        assert GoldenQuestion.objects.get(pk=hidden.pk).suggested == (action != "delete")
+
+
+@pytest.mark.parametrize("kind", ["run", "experiment"])
+def test_a_run_and_an_experiment_are_deleted_with_hidden_items(pond: Pond, bob: Api, kind: str) -> None:
+    address = f"/evaluation-runs/{pond.run.pk}"
+    if kind == "experiment":
+        experiment = Experiment.objects.create(kind="plans", collection_name="pond", variants=[PLAN.as_dict()])
+        EvaluationRun.objects.filter(pk=pond.run.pk).update(experiment=experiment, place=0)
+        address = f"/experiments/{experiment.pk}"
+    assert bob.delete(address).status_code in (200, 204)
+    assert not EvaluationItem.objects.filter(run_id=pond.run.pk).exists()
+    assert not EvaluationRun.objects.filter(pk=pond.run.pk).exists()
+
+
+def send_file(api: Api, address: str, *questions: dict[str, Any]) -> Any:
+    body = "\n".join(json.dumps(each) for each in questions)
+    headers = {"Authorization": f"Bearer {api.secret}"}
+    return api.client.post(f"/v1{address}", body, content_type="application/x-ndjson", headers=headers)
+
+
+def test_an_import_that_replaces_leaves_what_is_hidden_in_its_place(pond: Pond, bob: Api) -> None:
+    lines = [{"question": text, "expected_doc_ids": ["newts"]} for text in ("Who lays spawn?", LAST, "Who swims?")]
+    told = send_file(bob, "/golden-sets/pond/import?mode=replace&dry_run=true", *lines).json()
+    done = send_file(bob, "/golden-sets/pond/import?mode=replace", *lines).json()
+    assert done["counts"] == told["counts"] == {"added": 2, "changed": 0, "unchanged": 1, "error": 0, "removed": 1}
+    assert done["removed"] == told["removed"] == [FIRST]
+    assert pond.order == [("Who lays spawn?", 0), (HIDDEN, 1), (LAST, 2), ("Who swims?", 3)]
+    assert pond.question(HIDDEN).expected_doc_ids == ["heron"]
+    assert send_file(bob, "/golden-sets/pond/import?mode=replace", lines[0]).json()["counts"]["removed"] == 2
+    assert pond.order == [("Who lays spawn?", 0), (HIDDEN, 1)]
+    version = GoldenSet.objects.get(pk=pond.golden.pk).version
+    send_file(bob, "/golden-sets/pond/import?mode=replace", lines[0])
+    assert GoldenSet.objects.get(pk=pond.golden.pk).version == version, "the same again changes nothing"
+
+
+TAKEN: dict[str, Callable[[Pond, Api], Any]] = {
+    "add": lambda pond, api: api.post("/golden-sets/pond/questions", {"question": HIDDEN}),
+    "change": lambda pond, api: api.patch(pond.address(FIRST), {"question": HIDDEN}),
+    "add, visible": lambda pond, api: api.post("/golden-sets/pond/questions", {"question": LAST}),
+    "change, visible": lambda pond, api: api.patch(pond.address(FIRST), {"question": LAST}),
+}
+
+
+@pytest.mark.parametrize("suggested", [False, True])
+@pytest.mark.parametrize("act", list(TAKEN.values()), ids=list(TAKEN))
+def test_words_of_a_hidden_question_are_taken(
+    pond: Pond, bob: Api, act: Callable[[Pond, Api], Any], suggested: bool
+) -> None:
+    GoldenQuestion.objects.filter(question=HIDDEN).update(suggested=suggested)
+    before = pond.order
+    refused = act(pond, bob)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (409, "question_taken")
+    assert (pond.order, pond.question(HIDDEN).expected_doc_ids) == (before, ["heron"])
+
+
+def test_a_line_with_the_words_of_a_hidden_question_is_wrong(pond: Pond, bob: Api) -> None:
+    lines = [{"question": "Who lays spawn?"}, {"question": HIDDEN, "expected_doc_ids": ["newts"]}]
+    for mode in ("merge", "replace"):
+        told = send_file(bob, f"/golden-sets/pond/import?dry_run=true&mode={mode}", *lines).json()
+        assert told["counts"]["error"] == 1
+        (error,) = (line["error"] for line in told["lines"] if line["status"] == "error")
+        refused = send_file(bob, f"/golden-sets/pond/import?mode={mode}", *lines)
+        assert refused.status_code == 422
+        assert f"line 2: {error}" in refused.json()["error"]["message"]
+    assert pond.order == [(FIRST, 0), (HIDDEN, 1), (LAST, 2)]
+
+
+def test_questions_are_moved_among_all_and_numbered_once(pond: Pond, bob: Api) -> None:
+    added = bob.post("/golden-sets/pond/questions", {"question": "Who swims?"}).json()
+    assert added["position"] == 3
+    assert bob.patch(pond.address(LAST), {"position": 0}).json()["position"] == 0
+    assert pond.order == [(LAST, 0), (FIRST, 1), (HIDDEN, 2), ("Who swims?", 3)]
+    client = client_of(pond.bob)
+    client.post(f"/evaluation/sets/{pond.golden.pk}/", {"action": f"up {added['id']}"})
+    assert pond.order == [(LAST, 0), ("Who swims?", 1), (FIRST, 2), (HIDDEN, 3)], "before the next that bob sees"
+    client.post(f"/evaluation/sets/{pond.golden.pk}/", {"action": f"down {added['id']}"})
+    assert pond.order == [(LAST, 0), (FIRST, 1), ("Who swims?", 2), (HIDDEN, 3)]
+
+
+def test_a_version_from_before_comes_back_beside_what_is_hidden(pond: Pond, bob: Api) -> None:
+    bob.patch(pond.address(FIRST), {"weight": 2})
+    assert bob.get("/golden-sets/pond/versions/3").status_code == 404, "it holds the hidden question"
+    assert bob.patch("/golden-sets/pond", {"version": 3}).status_code == 404
+    page = client_of(pond.bob).get(f"/evaluation/sets/{pond.golden.pk}/?view=versions&version=2").content.decode()
+    assert "0 added, 1 removed, 1 changed, 0 unchanged" in page
+    back = bob.patch("/golden-sets/pond", {"version": 2})
+    assert (back.status_code, back.json()["version"]) == (200, 6)
+    assert pond.order == [(FIRST, 0), (HIDDEN, 1)]
+    kept = GoldenSetVersion.objects.get(golden_set=pond.golden, version=6)
+    assert [item["question"] for item in kept.questions] == [FIRST, HIDDEN]
+
+
+@pytest.mark.parametrize("failing", [FIRST, HIDDEN])
+def test_all_that_failed_is_retried_and_counted(
+    pond: Pond, bob: Api, failing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    items = EvaluationItem.objects.filter(run=pond.run, question_text=failing)
+    assert items.update(outcome=EvaluationItem.Outcome.ERROR) == 1
+    EvaluationRun.objects.filter(pk=pond.run.pk).update(failed=1)
+    monkeypatch.setattr(lifecycle, "enqueue", lambda *_: None)
+    told = bob.patch(f"/evaluation-runs/{pond.run.pk}", {"state": "queued", "only_failed": True})
+    assert told.status_code == 202, told.content
+    run = EvaluationRun.objects.get(pk=pond.run.pk)
+    assert (run.done, run.failed, run.total, run.items.count()) == (2, 0, 3, 2)
+    run = lifecycle.run_now(run)
+    assert (run.state, run.done, run.items.count()) == ("succeeded", 3, 3)
