@@ -111,7 +111,7 @@ class AssistantForm(forms.Form):
 def list_assistants(request: PageRequest) -> HttpResponse:
     rows = [
         {"assistant": each, "collections": collections_of_assistant(each), "may_write": may_write(each)}
-        for each in ChatAssistant.objects.by_name()
+        for each in ChatAssistant.objects.offered().by_name()
     ]
     return render_page(request, "retrieval/chat/assistants.html", {"rows": rows})
 

@@ -28,7 +28,7 @@ from retrieval_app.models import ChatAssistant, ChatThread, QueryRun
 from tests.builders import hold_minute
 from tests.fakes.openai_server import OpenAIServer, openai_server
 from tests.web.conftest import TEXTS
-from tests.web.pages import attribute, client_of, has, texts, tree
+from tests.web.pages import attribute, client_of, has, is_empty, texts, tree
 
 __all__ = ["openai_server"]
 QUESTION = "Which animal is the largest?"
@@ -76,6 +76,18 @@ def test_an_assistant_is_made_by_who_may_write_in_all_its_collections(
     assert asker.get("/chat/?assistant=guide").status_code == 404
     assert visitor.post(f"/chat/assistants/{guide.pk}/?view=delete").status_code == 302
     assert not ChatAssistant.objects.exists()
+
+
+def test_the_list_holds_those_that_the_reader_may_ask(
+    guide: ChatAssistant, bob: Client, fill: Callable[..., Collection], django_user_model: Any
+) -> None:
+    user, nature, other = django_user_model.objects.get(username="bob"), fill(), fill("other", 1)
+    RoleGrant.objects.create(user=user, collection_id=nature.pk, role=Role.VIEWER)
+    RoleGrant.objects.create(user=user, collection_id=other.pk, role=Role.ASKER)
+    assert is_empty(bob.get("/chat/assistants/"))
+    RoleGrant.objects.filter(collection_id=nature.pk).update(role=Role.ASKER)
+    href = attribute(bob.get("/chat/assistants/"), "tbody th a[data-row-link]", "href")
+    assert bob.get(href or "").status_code == 200
 
 
 def test_a_thread_with_an_assistant_is_answered_under_its_instructions(
