@@ -339,6 +339,38 @@ def test_odt_keeps_headings_numbers_tables_and_notes() -> None:
     assert document.title == "Top"
 
 
+def test_odt_lists_go_on_with_others_and_begin_where_they_state() -> None:
+    def listed(items: str, attributes: str = "") -> str:
+        return f'<text:list text:style-name="L" {attributes}>{items}</text:list><text:p>Then:</text:p>'
+
+    def item(text: str, attributes: str = "") -> str:
+        return f"<text:list-item {attributes}><text:p>{text}</text:p></text:list-item>"
+
+    level = '<text:list-level-style-number text:level="1" style:num-format="1" text:start-value="2"/>'
+    body = (
+        f'<office:automatic-styles><text:list-style style:name="L">{level}</text:list-style></office:automatic-styles>'
+        + listed(item("a") + item("b"), 'xml:id="l1"')
+        + listed(item("c"), 'text:continue-numbering="true" xml:id="l2"')
+        + listed(item("d") + item("e", 'text:start-value="10"') + item("f"))
+        + listed(item("g"), 'text:continue-list="l2"')
+    )
+    lines = parse(builders.make_odt(body), "a.odt").text.split("\n")
+    assert [line for line in lines if line not in ("", "Then:")] == [
+        "2. a", "3. b", "4. c", "2. d", "10. e", "11. f", "5. g"
+    ]  # fmt: skip
+
+
+def test_odt_keeps_fields_and_leaves_out_the_names_of_pictures_and_of_authors_of_comments() -> None:
+    body = (
+        "<text:p>Bonn, <text:date>5 May</text:date>, <text:title>Rules</text:title> by <text:creator>Ann</text:creator>"
+        "<draw:frame><draw:image/><svg:title>Logo</svg:title><svg:desc>A logo</svg:desc></draw:frame>."
+        "<office:annotation><dc:creator>Bob</dc:creator><dc:date>2024</dc:date><text:p>why</text:p></office:annotation>"
+        "</text:p>"
+    )
+    data = builders.make_odt(f'<office:text xmlns:svg="svg" xmlns:dc="dc">{body}</office:text>')
+    assert parse(data, "a.odt").text == "Bonn, 5 May, Rules by Ann.\n\nComment: why"
+
+
 def test_odp_maps_slides() -> None:
     data = builders.make_odt(
         "<office:presentation><draw:page><draw:frame><draw:text-box><text:p>One</text:p></draw:text-box></draw:frame>"

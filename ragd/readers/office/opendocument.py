@@ -139,6 +139,7 @@ class OpenList:
 
     style: str
     count: int = 0
+    name: str = ""
 
 
 @dataclass(slots=True)
@@ -177,6 +178,7 @@ class Content:
         self._formula = MathML()
         self._spans: list[str] = []
         self._lists: list[OpenList] = []
+        self._counts: dict[tuple[str, int], int] = {}  # how far lists have come, by style or name, and level
         self._item_is_new = False
         self._outline = 0
         self._note_number = 0
@@ -212,10 +214,11 @@ class Content:
         elif name == "section":
             self.has_hidden |= attributes.get("display") == "none"
         elif name == "list":
-            outer = self._lists[-1].style if self._lists else ""
-            self._lists.append(OpenList(attributes.get("style-name", outer)))
+            self._begin_list(attributes)
         elif name in ("list-item", "list-header") and self._lists:
             self._lists[-1].count += name == "list-item"
+            if start := number(attributes.get("start-value", "")):
+                self._lists[-1].count = start - self._numbering()[2] + 1
             self._item_is_new = name == "list-item"
         elif name == "table":
             flow.tables.append([])
@@ -250,7 +253,8 @@ class Content:
         elif name == "span":
             self._append(markup.LEVEL if self._spans.pop() else "")
         elif name == "list":
-            self._lists.pop()
+            ended, level = self._lists.pop(), len(self._lists)
+            self._counts[ended.style, level] = self._counts[ended.name, level] = ended.count
         elif name == "table":
             self._end_table()
         elif name == "table-cell":
@@ -285,12 +289,15 @@ class Content:
 
     def _append(self, piece: str) -> None:
         paragraphs = self._flows[-1].paragraphs
-        if (
-            paragraphs
-            and (self._only_depth or not self._only)
-            and self._names[-1] not in ("note-citation", "creator", "date")
-        ):
+        if paragraphs and (self._only_depth or not self._only) and not self._is_silent():
             paragraphs[-1].append(piece)
+
+    def _is_silent(self) -> bool:
+        """Whether the open element tells of a comment, a note or a picture what the document does not show."""
+        name, outer = self._names[-1], self._names[-2:-1]
+        if name in ("creator", "date"):
+            return outer == ["annotation"]
+        return name in ("note-citation", "desc") or (name == "title" and outer not in (["p"], ["h"], ["span"], ["a"]))
 
     def _end_paragraph(self, name: str) -> None:
         flow = self._flows[-1]
@@ -313,10 +320,19 @@ class Content:
             return markup.list_item(text, level, self._marker()) if is_first else "  " * (level + 1) + text.strip()
         return text
 
+    def _begin_list(self, attributes: Attributes) -> None:
+        style = attributes.get("style-name", self._lists[-1].style if self._lists else "")
+        before = style if attributes.get("continue-numbering") == "true" else attributes.get("continue-list", "")
+        count = self._counts.get((before, len(self._lists)), 0) if before else 0
+        self._lists.append(OpenList(style, count, attributes.get("id", "")))
+
+    def _numbering(self) -> tuple[str, str, int]:
+        """The format, suffix and start of the innermost list's level; no format for bullets."""
+        return self._list_styles.get((self._lists[-1].style, len(self._lists)), ("", "", 1))
+
     def _marker(self) -> str:
-        innermost = self._lists[-1]
-        form, suffix, first = self._list_styles.get((innermost.style, len(self._lists)), ("", "", 1))
-        return f"{markup.show_number(innermost.count - 1 + first, form)}{suffix}" if form else "-"
+        form, suffix, first = self._numbering()
+        return f"{markup.show_number(self._lists[-1].count - 1 + first, form)}{suffix}" if form else "-"
 
     def _end_cell(self) -> None:
         flow = self._flows.pop()
