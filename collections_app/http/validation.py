@@ -20,6 +20,7 @@ from ragd.errors import InvalidInput
 SHOWN_MAX = 80
 EXACT = 2**53  # above it a float stands for several whole numbers
 PROBLEMS_MAX = 10
+SENT = {"query": ("parameter", "GET"), "form": ("form field", "POST"), "file": ("file field", "FILES")}
 # as Pydantic names the types of a union; a class of requests is named where `kind` tells which one it is
 TYPE = re.compile(r"str|int|float|bool|none|constrained-\w+|[A-Z]\w*Request|.*\[.*\]")
 
@@ -51,19 +52,19 @@ Moment = Annotated[AwareDatetime, Strict(strict=False)]
 
 
 def refuse_unknown_parameters(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate the run method of an operation: a parameter of the address that it does not have is an error (422), as
-    an unknown field of a body is. Who asks is checked first."""
+    """Decorate the run method of an operation: a parameter of the address, a form field or a file that it does not have
+    is an error (422), as an unknown field of a JSON body is. Who asks is checked first."""
     operation: Operation = run.__self__  # type: ignore[attr-defined]  # Ninja decorates bound methods
-    names = {
-        name
-        for model in operation.models
-        if model.__ninja_param_source__ == "query"
-        for name in model.__ninja_flatten_map__
-    }
+    known: dict[str, set[str]] = {"query": set()}
+    for model in operation.models:
+        if model.__ninja_param_source__ in SENT:
+            known.setdefault(model.__ninja_param_source__, set()).update(getattr(model, "__ninja_flatten_map__", model.model_fields))
+    if "form" in known or "file" in known:
+        known = {"form": set(), "file": set()} | known
 
     @wraps(run)
     def checked(request: HttpRequest, **values: Any) -> Any:
-        request.parameters = names  # type: ignore[attr-defined]
+        request.parameters = known  # type: ignore[attr-defined]
         return run(request, **values)
 
     return checked
@@ -74,10 +75,11 @@ class Api(NinjaAPI):
 
     def create_temporal_response(self, request: HttpRequest) -> HttpResponse:
         """Ninja's first step once a request is known to be allowed."""
-        known = getattr(request, "parameters", None)
-        if known is not None and (unknown := sorted(set(request.GET) - known)):
-            offered = f"the parameters are {', '.join(sorted(known))}" if known else "it takes none"
-            raise InvalidInput(f"there is no parameter {unknown[0]!r} here; {offered}", field=unknown[0])
+        known: Mapping[str, set[str]] = getattr(request, "parameters", {})
+        for source, (kind, came) in SENT.items():
+            if source in known and (unknown := sorted(set(getattr(request, came)) - known[source])):
+                offered = f"the {kind}s are {', '.join(sorted(known[source]))}" if known[source] else "it takes none"
+                raise InvalidInput(f"there is no {kind} {unknown[0]!r} here; {offered}", field=unknown[0])
         return super().create_temporal_response(request)
 
     def validation_error_from_error_contexts(

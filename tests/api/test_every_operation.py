@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
@@ -19,7 +20,7 @@ from ninja import NinjaAPI
 
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
-from collections_app.models import ApiKey, Chunk, Collection, Document
+from collections_app.models import ApiKey, Chunk, Collection, Document, IngestJob
 from ragd.version import product_version
 from ragd_site.api import OpenApiDocument, openapi_document
 from retrieval_app.models import QueryRun
@@ -52,6 +53,26 @@ def test_a_method_that_a_path_has_not_is_405_and_told_which_it_has(document: dic
             if (answer.status_code, allowed) != (405, has):
                 wrong.append((method, path, answer.status_code, allowed))
     assert not wrong, "\n".join(map(str, wrong))
+
+
+def test_a_form_field_or_a_file_that_there_is_not_is_422_and_named(
+    document: dict[str, Any], api: Any, notes: Collection
+) -> None:
+    forms = [name for name, shape in operations(document) if "multipart/form-data" in content_of(shape)]
+    assert {path.rpartition("/")[2] for _, path in forms} == {"documents", "import", "file"}
+    for _, path in forms:
+        name = "file" if path.endswith(("import", "file")) else "files"
+        for wrong in ("yes", SimpleUploadedFile("acl.json", b"{}")):
+            sent = {name: SimpleUploadedFile("a.txt", b"text"), "acces": wrong}
+            address = path.replace("{collection}", "notes")
+            answer = api.client.post(address, sent, headers={"Authorization": f"Bearer {api.secret}"})
+            error = answer.json()["error"]
+            assert (answer.status_code, error["field"]) == (422, "acces"), (path, error)
+    assert not IngestJob.objects.exists()
+
+
+def content_of(shape: dict[str, Any]) -> dict[str, Any]:
+    return cast("dict[str, Any]", shape.get("requestBody", {}).get("content", {}))
 
 
 def test_a_list_takes_no_limit_out_of_its_range_and_no_cursor_of_another(

@@ -4,6 +4,7 @@ import hashlib
 from typing import Any
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 
 from collections_app.jobs.dispatch import run_job
 from collections_app.models import Chunk, Collection, Document, IngestBatch, IngestJob, Upload
@@ -46,7 +47,13 @@ def test_a_file_over_the_limit_is_refused_and_the_others_go_on(api: Any, notes: 
 
 @pytest.mark.parametrize(
     ("fields", "field"),
-    [({"metadata": "[1]"}, "metadata"), ({"metadata": "{"}, "metadata"), ({"doc_ids": ["a", "b"]}, "doc_ids")],
+    [
+        ({"metadata": "[1]"}, "metadata"),
+        ({"metadata": "{"}, "metadata"),
+        ({"doc_ids": ["a", "b"]}, "doc_ids"),
+        ({"acces": '{"users": []}'}, "acces"),
+        ({"access": SimpleUploadedFile("access.json", b'{"users": []}')}, "access"),
+    ],
 )
 def test_a_wrong_form_field_is_422_and_nothing_is_kept(
     api: Any, notes: Collection, fields: dict[str, Any], field: str
