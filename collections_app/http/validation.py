@@ -57,8 +57,9 @@ def refuse_unknown_parameters(run: Callable[..., Any]) -> Callable[..., Any]:
     operation: Operation = run.__self__  # type: ignore[attr-defined]  # Ninja decorates bound methods
     known: dict[str, set[str]] = {"query": set()}
     for model in operation.models:
+        names = getattr(model, "__ninja_flatten_map__", model.model_fields)  # files have none
         if model.__ninja_param_source__ in SENT:
-            known.setdefault(model.__ninja_param_source__, set()).update(getattr(model, "__ninja_flatten_map__", model.model_fields))
+            known.setdefault(model.__ninja_param_source__, set()).update(names)
     if "form" in known or "file" in known:
         known = {"form": set(), "file": set()} | known
 
