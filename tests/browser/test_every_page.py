@@ -320,6 +320,32 @@ def test_pages_without_data_and_pages_of_failure(visit: Visit) -> None:
     visit.complaints.clear()
 
 
+def test_long_names_are_shortened_and_tables_fit_every_window(visit: Visit, nature: Collection) -> None:
+    from collections_app.collections.services import update_collection
+    from collections_app.documents.services import ingest_text
+
+    update_collection(nature, changes={"title": "Handbook " + "W" * 111})
+    name = "a" * 180
+    ingest_text(nature, "long.md", f"The {name} is the shortest tree.", title=name, tags=["oak", "elm", "ash"])
+    inside = "box => box.getBoundingClientRect().right <= innerWidth"
+    for width in (1280, 900, 768, 390):
+        visit.look("light", width)
+        for address in ("/models/", "/collections/nature/", "/audit/", "/chat/?collection=nature"):
+            page = visit.go(address)
+            assert visit.overflow_px() <= 0 and page.evaluate(CUT) == [], (address, width)
+        page.locator("#collections-menu > summary").click()
+        assert page.locator("#collections-menu .pop").evaluate(inside), width
+        assert page.locator(".starters .button").filter(has_text=name).evaluate(inside), width
+    visit.look("light", 1280)
+    page = visit.go("/models/")
+    assert page.locator("main tbody th").first.evaluate("cell => cell.offsetWidth") > 200
+    page = visit.go("/chat/?collection=nature")
+    page.get_by_label("Question", exact=True).fill("Which tree is the shortest?")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("[data-follow-ups]")
+    assert visit.overflow_px() <= 0 and page.locator("[data-follow-ups] .button").last.evaluate(inside)
+
+
 def test_what_opens_over_a_page(visit: Visit, nature: Collection) -> None:
     page = visit.go("/collections/nature/documents/trees.md/")
     found: list[str] = []
