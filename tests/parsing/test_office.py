@@ -282,6 +282,36 @@ def test_lengths_of_time_are_hours_as_the_sheet_shows_them() -> None:
     assert document.text.splitlines()[4:] == ["| 42:30 | 42:30 | 42:30:00 |", "| 7:15 | 7:15 | 7:15:00 |"]
 
 
+@pytest.mark.parametrize(
+    ("code", "value", "text"),
+    [
+        ("00000", 1067, "01067"),
+        ('"D-"00000', 1067, "D-01067"),
+        ("00000", 1067.5, "1067.5"),
+        ('#,##0.00 "€"', 1250.5, "1250.5 €"),
+        ('_-* #,##0.00\\ "€"_-;\\-* #,##0.00\\ "€"_-;_-* "-"??\\ "€"_-', -1250.5, "-1250.5 €"),
+        ("#,##0.00 [$€-407]", 40, "40 €"),
+        ("$#,##0.00_);[Red]($#,##0.00)", -5, "-$5"),
+        ('_ "CHF" * #,##0_ ', 5, "CHF 5"),
+        ('General "kg"', 2.5, "2.5 kg"),
+        ('0.0,, "million"', 2_500_000, "2500000"),
+        ('[>=1000]0 "many";0', 5, "5"),
+        ('0"-"000', 5123, "5123"),
+        ("#,##0;(#,##0)", -5, "-5"),
+        ('0.0E+00 "m"', 5, "5"),
+    ],
+)
+def test_xlsx_shows_the_unit_and_the_zeros_that_a_format_adds_to_a_number(code: str, value: float, text: str) -> None:
+    buffer = io.BytesIO()
+    book = xlsxwriter.Workbook(buffer, {"in_memory": True})
+    sheet = book.add_worksheet("S")
+    sheet.write_row(0, 0, ["Name", "Value"])
+    sheet.write_string(1, 0, "a", book.add_format({"num_format": code}))
+    sheet.write_number(1, 1, value, book.add_format({"num_format": code}))
+    book.close()
+    assert parse(buffer.getvalue(), "a.xlsx").text.splitlines()[-1] == f"| a | {text} |"
+
+
 def test_ods_shows_percentages_and_lengths_of_time_as_such() -> None:
     def row(name: str, *cells: str) -> str:
         name_cell = f'<table:table-cell office:value-type="string"><text:p>{name}</text:p></table:table-cell>'
@@ -294,13 +324,14 @@ def test_ods_shows_percentages_and_lengths_of_time_as_such() -> None:
     rows = [
         row("a", number, number, number),
         row("b", f'{percent} table:number-columns-repeated="2"', number),
+        row("d", 'office:value-type="currency" office:currency="EUR" office:value="1250.5"'),
         row("c", f'{length} office:time-value="PT42H30M00S"', f'{length} office:time-value="-PT01H05M09.4S"', percent),
     ]
     table = f'<office:spreadsheet><table:table table:name="S">{"".join(rows)}</table:table></office:spreadsheet>'
     data = builders.make_odt(table, mimetype="application/vnd.oasis.opendocument.spreadsheet")
     assert parse(data, "a.ods").text == (
         "## S\n\n| a | 0.5 | 0.5 | 0.5 |\n| --- | --- | --- | --- |\n"
-        "| b | 2.5% | 2.5% | 0.5 |\n| c | 42:30:00 | -1:05:09 | 2.5% |"
+        "| b | 2.5% | 2.5% | 0.5 |\n| d | 1250.5 EUR |  |  |\n| c | 42:30:00 | -1:05:09 | 2.5% |"
     )
 
 

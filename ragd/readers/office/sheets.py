@@ -19,6 +19,15 @@ from ragd.readers import signatures as types
 from ragd.readers.archives import Package
 from ragd.readers.assembly import Assembly
 from ragd.readers.legacy import tika
+from ragd.readers.office.formats import (
+    PERCENT,
+    SECONDS,
+    NumberFormat,
+    format_value,
+    parse_format,
+    show_elapsed,
+    show_number,
+)
 from ragd.readers.office.grids import is_value, lay_grid
 from ragd.readers.office.ooxml import (
     Parts,
@@ -36,13 +45,8 @@ from ragd.readers.text.spans import read_span
 from ragd.readers.text.xmldata import Attributes, collect_text, elements, stream_xml
 from ragd.readers.types import ParseError, SheetLines, Source
 
-# How the number of a cell is shown, where that says more than its value.
-PERCENT, HOURS, SECONDS = "%", "[h]:mm", "[h]:mm:ss"
-BUILT_IN_FORMATS = {"9": PERCENT, "10": PERCENT}
-ODS_FORMATS = {"percentage": PERCENT, "time": SECONDS}
-UNSHOWN = re.compile(r'"[^"]*"|\\.|\[\$[^\]]*\]')
-ELAPSED = re.compile(r"[^s]*\[h+\][^s]*", re.IGNORECASE)
-ISO_TIME = re.compile(r"(-?)PT(\d+)H(\d+)M(\d+)(?:[.,]\d+)?S")
+BUILT_IN_FORMATS = dict.fromkeys(("9", "10"), NumberFormat(PERCENT))
+ODS_FORMATS = {"percentage": NumberFormat(PERCENT), "time": NumberFormat(SECONDS)}
 ROW_LIMIT, COLUMN_LIMIT = 1_048_576, 16_384
 LINKS_MAX = 10_000
 # A formula whose cell ends without a value, a link, or a hidden row or column: else a sheet need not be read twice.
@@ -50,7 +54,7 @@ TELLING = re.compile(
     rb"(?:</(?:\w+:)?f>|<(?:\w+:)?f\b[^<>]*/>)\s*(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
     rb"|HYPERLINK|<(?:\w+:)?hyperlink\b|\bhidden="
 )
-TELLING_ODS = re.compile(rb"-spanned=|<text:a\b|:value-type=\"(?:percentage|time)\"")
+TELLING_ODS = re.compile(rb"-spanned=|<text:a\b|:value-type=\"(?:percentage|time|currency)\"")
 LINK_FORMULA = re.compile(r'HYPERLINK\(\s*"((?:[^"]|"")+)"', re.IGNORECASE)
 ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
@@ -66,7 +70,7 @@ class SheetFacts:
     of rows those with a cell.
     """
 
-    formats: dict[Cell, str] = field(default_factory=dict)
+    formats: dict[Cell, NumberFormat] = field(default_factory=dict)
     formulas: dict[Cell, str] = field(default_factory=dict)
     links: dict[Cell, str] = field(default_factory=dict)
     merges: list[tuple[Cell, Cell]] = field(default_factory=list)
@@ -75,7 +79,7 @@ class SheetFacts:
     hidden_columns: int = 0
 
 
-def read_facts(package: Parts, part: str, styles: Mapping[str, str]) -> SheetFacts:
+def read_facts(package: Parts, part: str, styles: Mapping[str, NumberFormat]) -> SheetFacts:
     """Read the facts of one sheet. Positions count from 0. Raises ParseError."""
     data = package.read(part)
     reading = _Reading(styles)
@@ -93,7 +97,7 @@ def read_facts(package: Parts, part: str, styles: Mapping[str, str]) -> SheetFac
 class _Reading:
     """Handlers for stream_xml over a sheet."""
 
-    def __init__(self, styles: Mapping[str, str]) -> None:
+    def __init__(self, styles: Mapping[str, NumberFormat]) -> None:
         self.facts = SheetFacts()
         self.relations: dict[Cell, str] = {}
         self._styles = styles
@@ -219,7 +223,10 @@ class _OdsReading:
             if columns > 1 or rows > 1:
                 corner = (self._row, self._column)
                 self._facts.merges.append((corner, (corner[0] + rows - 1, corner[1] + columns - 1)))
-            if shown := ODS_FORMATS.get(attributes.get("value-type", "")):
+            shown = ODS_FORMATS.get(attributes.get("value-type", ""))
+            if attributes.get("value-type") == "currency" and attributes.get("currency"):
+                shown = NumberFormat(after=f" {attributes['currency']}")
+            if shown:
                 repeated = product(range(self._row, self._next_row), range(self._column, self._next_column))
                 room = CELLS_MAX - len(self._facts.formats)
                 self._facts.formats.update(dict.fromkeys(islice(repeated, max(0, room)), shown))
@@ -227,18 +234,18 @@ class _OdsReading:
             self._facts.links[self._row, self._column] = link
 
 
-def number_styles(package: Parts, workbook: str) -> dict[str, str]:
-    """The formats of cell styles by the styles' numbers, of those that show percentages or hours without seconds."""
-    result: dict[str, str] = {}
+def number_styles(package: Parts, workbook: str) -> dict[str, NumberFormat]:
+    """The formats of cell styles by the styles' numbers, of those that show more than a value."""
+    result: dict[str, NumberFormat] = {}
     for part in related(package, workbook, "styles"):
-        formats = dict(BUILT_IN_FORMATS)
+        formats: dict[str, NumberFormat | None] = {**BUILT_IN_FORMATS}
         count = 0
         inside = False
 
-        def start(name: str, attributes: Attributes, formats: dict[str, str] = formats) -> None:
+        def start(name: str, attributes: Attributes, formats: dict[str, NumberFormat | None] = formats) -> None:
             nonlocal count, inside
             if name == "numFmt":
-                formats[attributes.get("numFmtId", "")] = _shown_format(attributes.get("formatCode", ""))
+                formats[attributes.get("numFmtId", "")] = parse_format(attributes.get("formatCode", ""))
             elif name == "cellXfs":
                 inside = True
             elif name == "xf" and inside:
@@ -252,12 +259,6 @@ def number_styles(package: Parts, workbook: str) -> dict[str, str]:
 
         stream_xml(package.read(part), start, end)
     return result
-
-
-def _shown_format(code: str) -> str:
-    if "%" in code:
-        return PERCENT
-    return HOURS if ELAPSED.fullmatch(UNSHOWN.sub("", code)) else ""
 
 
 def position_of(reference: str) -> Cell | None:
@@ -274,8 +275,6 @@ def position_of(reference: str) -> Cell | None:
 
 MAIN = "xl/workbook.xml"
 DRAWING = re.compile(r"xl/drawings/drawing\d+\.xml")
-# Beyond it a floating-point number no longer holds every whole number.
-WHOLE_LIMIT = 2**53
 NEARLY_SECOND_US = 998_000
 # How many rows, and how many cells, formulas without a value may add to a sheet's values.
 CELLS_MAX = 1_000_000
@@ -431,30 +430,12 @@ def add_sheet(
     assembly.add("\n\n".join(part for part in parts if part), f"sheet {name}", rows=rows)
 
 
-def _show_formats(rows: list[list[Any]], start: Cell, formats: Mapping[Cell, str]) -> None:
+def _show_formats(rows: list[list[Any]], start: Cell, formats: Mapping[Cell, NumberFormat]) -> None:
     """Write numbers as their cells show them. start: the cell that the rows begin with."""
     for (row, column), form in formats.items():
         at, position = row - start[0], column - start[1]
         if 0 <= at < len(rows) and 0 <= position < len(rows[at]):
-            rows[at][position] = _formatted(rows[at][position], form)
-
-
-def _formatted(value: Any, form: str) -> Any:
-    if form == PERCENT:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return f"{value * 100:.10g}%" if is_number else value
-    if isinstance(value, str) and (match := ISO_TIME.fullmatch(value)):
-        hours, minutes, seconds = map(int, match.groups()[1:])
-        value = timedelta(hours=hours, minutes=minutes, seconds=seconds) * (-1 if match[1] else 1)
-    return _elapsed(value, has_seconds=form != HOURS) if isinstance(value, timedelta) else value
-
-
-def _elapsed(value: timedelta, *, has_seconds: bool = True) -> str:
-    """A length of time in hours, however many: 42:30:00, or 42:30."""
-    total = round(value.total_seconds())
-    minutes, seconds = divmod(abs(total), 60)
-    text = f"{'-' if total < 0 else ''}{minutes // 60}:{minutes % 60:02d}"
-    return f"{text}:{seconds:02d}" if has_seconds else text
+            rows[at][position] = format_value(rows[at][position], form)
 
 
 def show(value: Any) -> str:
@@ -464,7 +445,7 @@ def show(value: Any) -> str:
     if isinstance(value, bool):
         return "TRUE" if value else "FALSE"
     if isinstance(value, float):
-        return str(int(value)) if value.is_integer() and abs(value) < WHOLE_LIMIT else f"{value:.15g}"
+        return show_number(value)
     if isinstance(value, datetime):
         moment = _whole_second(value)
         return moment.isoformat(" ") if moment.time() != time() else moment.date().isoformat()
@@ -473,7 +454,7 @@ def show(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, timedelta):
-        return _elapsed(value)
+        return show_elapsed(value)
     return str(value)
 
 
