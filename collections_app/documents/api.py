@@ -14,11 +14,13 @@ from collections_app.documents import edits, schemas
 from collections_app.documents import services as service
 from collections_app.documents.bulk_changes import (
     BulkChange,
-    DocumentResult,
     change_documents,
+    check_expected,
     choose_matching,
     choose_named,
     count_facets,
+    find_known,
+    preview_change,
 )
 from collections_app.documents.revisions import services as revisions
 from collections_app.http.paging import DEFAULT_LIMIT, cut_page, paginate
@@ -159,9 +161,10 @@ def change_documents_in_bulk(request: HttpRequest, collection: str, payload: sch
     access = resolve(target, None if payload.access is None else read_access(payload.access))
     change = BulkChange(**stated, tags=tuple(payload.tags), access=access).checked()
     names = _choose(target, payload)
+    known = set(names) if payload.doc_ids is None else find_known(target, names)
+    check_expected(payload.expected, len(known))
     if payload.dry_run:
-        results = [DocumentResult(name, "meant") for name in names]
-        return {"counts": {"meant": len(names)}, "removed": {}, "results": results}
+        return preview_change(names, known)
     return change_documents(target, change, names, actor=request_key(request))
 
 
@@ -170,4 +173,4 @@ def _choose(collection: Collection, payload: schemas.BulkRequest) -> list[str]:
         raise InvalidInput("name the documents by doc_ids or by a filter, one of the two", field="doc_ids")
     if payload.filter is None:
         return choose_named(payload.doc_ids or [])
-    return choose_matching(collection, payload.filter.read(), expected=payload.expected)
+    return choose_matching(collection, payload.filter.read())

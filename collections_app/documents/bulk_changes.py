@@ -7,7 +7,7 @@ Which documents are meant: by their ids, or all that a filter lets through; and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
@@ -156,6 +156,12 @@ def choose_named(doc_ids: Iterable[str]) -> list[str]:
     return [check_doc_id(name) for name in names]
 
 
+def find_known(collection: Collection, doc_ids: Sequence[str]) -> set[str]:
+    """Those of the ids that there is a document of which whoever asks may see."""
+    rows = Document.objects.filter(collection=collection, doc_id__in=doc_ids)
+    return set(rows.values_list("doc_id", flat=True))
+
+
 def choose_matching(
     collection: Collection, document_filter: DocumentFilter, *, expected: int | None = None
 ) -> list[str]:
@@ -166,13 +172,17 @@ def choose_matching(
     names = list(document_filter.rows(collection).by_doc_id().values_list("doc_id", flat=True)[: MATCHED_MAX + 1])
     if len(names) > MATCHED_MAX:
         raise InvalidInput(f"the filter matches more than {MATCHED_MAX} documents; narrow it", field="filter")
-    if expected is not None and expected != len(names):
+    check_expected(expected, len(names))
+    return names
+
+
+def check_expected(expected: int | None, count: int) -> None:
+    """Raise ServiceError 409 where somebody saw another number of documents."""
+    if expected is not None and expected != count:
         raise ServiceError(
-            f"the filter matches {len(names)} documents by now, not {expected}; nothing was changed. Look again, then "
-            "repeat it",
+            f"{count} documents match by now, not {expected}; nothing was changed. Look again, then repeat it",
             field="expected",
         )
-    return names
 
 
 def read_filter(query: QueryDict, prefix: str = "") -> DocumentFilter:
@@ -265,6 +275,11 @@ class BulkOutcome:
         return sum(self.counts.get(status, 0) for status in statuses)
 
 
+def preview_change(doc_ids: Sequence[str], known: Set[str]) -> BulkOutcome:
+    """The documents that a change would be made to, as "meant", and those that are not known."""
+    return BulkOutcome([DocumentResult(name, "meant") if name in known else _unknown(name) for name in doc_ids])
+
+
 def change_documents(
     collection: Collection, change: BulkChange, doc_ids: Sequence[str], *, actor: services.Actor = None
 ) -> BulkOutcome:
@@ -309,7 +324,7 @@ class _Bulk:
         result = dict(rows.values_list("doc_id", "state"))
         for name in names:
             if name not in result:
-                self._refuse(name, "unknown", "unknown_document", "there is no such document in the collection")
+                self.results[name] = _unknown(name)
             elif result[name] == Document.State.ARCHIVED and self.change.action not in READS_ARCHIVED:
                 self._refuse_archived(name)
         open_names = [name for name in names if name not in self.results]
@@ -401,6 +416,10 @@ class _Bulk:
     def _refuse_archived(self, doc_id: str) -> None:
         refusal = refuse_archived(doc_id)
         self._refuse(doc_id, "refused", refusal.type, refusal.message)
+
+
+def _unknown(doc_id: str) -> DocumentResult:
+    return DocumentResult(doc_id, "unknown", "unknown_document", "there is no such document in the collection")
 
 
 def _labelled(

@@ -98,7 +98,7 @@ class BulkRequest(schemas.Request):
     doc_ids: list[DocId] | None = Field(None, description="at most 10,000")
     filter: FilterRequest | None = None
     expected: StrictInt | None = Field(
-        None, description="how many the filter matched when you looked; 409 when it matches more or fewer by now"
+        None, description="how many documents matched when you looked; 409 when there are more or fewer by now"
     )
     dry_run: StrictBool = Field(False, description="only name the documents that are meant")
     tags: Tags = Field([], description="for add_tags and remove_tags")

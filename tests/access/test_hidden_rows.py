@@ -20,7 +20,7 @@ from collections_app.access.document_access import set_access
 from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
-from collections_app.models import Collection, RoleGrant
+from collections_app.models import Collection, Document, RoleGrant
 from evaluation_app.golden import edits
 from evaluation_app.golden.sets import keep_version
 from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenQuestion, GoldenSet, GoldenSetVersion
@@ -225,3 +225,19 @@ def test_all_that_failed_is_retried_and_counted(
     assert (run.done, run.failed, run.total, run.items.count()) == (2, 0, 3, 2)
     run = lifecycle.run_now(run)
     assert (run.state, run.done, run.items.count()) == ("succeeded", 3, 3)
+
+
+def test_a_bulk_change_tells_hidden_documents_and_missing_ones_alike(pond: Pond, bob: Api) -> None:
+    RoleGrant.objects.create(user=pond.bob, collection_id=pond.collection.pk, role=Role.CURATOR)
+    bulk = "/collections/pond/documents-bulk"
+    change = {"action": "add_tags", "tags": ["wet"], "doc_ids": ["heron", "none", "frogs"]}
+    told = bob.post(bulk, change | {"dry_run": True, "expected": 1}).json()
+    assert [item["status"] for item in told["results"]] == ["unknown", "unknown", "meant"]
+    hidden, missing = ({**item, "doc_id": ""} for item in told["results"][:2])
+    assert hidden == missing
+    for number in (0, 2, 3):
+        assert bob.post(bulk, change | {"expected": number}).status_code == 409
+    done = bob.post(bulk, change | {"expected": 1}).json()
+    assert [item["status"] for item in done["results"]] == ["unknown", "unknown", "changed"]
+    assert [item["error"] for item in done["results"]] == [item["error"] for item in told["results"]]
+    assert Document.objects.get(collection=pond.collection, doc_id="heron").tags == []

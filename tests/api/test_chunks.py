@@ -311,6 +311,13 @@ def test_many_are_changed_by_ids_and_by_filter(api: Any, notes: Collection) -> N
     answer = api.post(bulk, {"action": "add_tags", "tags": ["new"], "doc_ids": ["d0", "none"]}).json()
     assert answer["counts"] == {"changed": 1, "unknown": 1}
     assert answer["results"][1]["error"]["type"] == "unknown_document"
+    named = {"action": "add_tags", "tags": ["newer"], "doc_ids": ["d0", "none", "d0"]}
+    told = api.post(bulk, named | {"dry_run": True, "expected": 1}).json()
+    assert (told["counts"], told["results"][1]) == ({"meant": 1, "unknown": 1}, answer["results"][1])
+    for way in ({}, {"dry_run": True}):
+        refused = api.post(bulk, named | {"expected": 2} | way)
+        assert (refused.status_code, refused.json()["error"]["field"]) == (409, "expected")
+    assert api.get("/collections/notes/documents/d0").json()["tags"] == ["t0", "new"]
     wanted = {"action": "archive", "filter": {"tags": ["t1"]}}
     assert api.post(bulk, wanted | {"dry_run": True}).json()["counts"] == {"meant": 2}
     assert api.post(bulk, wanted | {"expected": 3}).status_code == 409
