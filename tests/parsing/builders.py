@@ -138,14 +138,22 @@ def make_pdf(
     image_pages: Sequence[int] = (),
     pictured_pages: Sequence[int] = (),
     content: bytes | None = None,
+    reads: Mapping[str, str] | None = None,
 ) -> bytes:
     """A PDF with one line of Helvetica per line of a page. password: RC4, 40 bits; ""
     locks nothing but the permissions. image_pages: by number, a picture; pictured_pages: one behind the text.
 
-    content: the raw, doubly Flate-coded stream of the first page, for bombs.
+    content: the raw, doubly Flate-coded stream of the first page, for bombs. reads: the letters that some of the drawn
+    ones stand for, as the font names them.
     """
     builder = _Pdf(password)
-    font = builder.add(b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>")
+    named = b""
+    if reads:
+        lines = "".join(f"<{ord(drawn):02x}> <{ord(letter):04x}>\n" for drawn, letter in reads.items())
+        head = "begincmap 1 begincodespacerange <00> <ff> endcodespacerange"
+        cmap = f"{head} {len(reads)} beginbfchar\n{lines}endbfchar endcmap"
+        named = b" /ToUnicode %d 0 R" % builder.add_stream(b"<<", cmap.encode())
+    font = builder.add(b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica%s >>" % named)
     image = builder.add_stream(
         b"<< /Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8", b"\x80"
     )

@@ -126,6 +126,51 @@ def test_a_hyphen_at_a_line_end_stays_where_the_word_has_it(before: str, after: 
     assert document.text == f"A long line about the thing {read} and more words in it"
 
 
+@pytest.mark.parametrize(
+    ("shown", "read"),
+    [
+        ("Die Dampf~\nschifffahrtsgesell~\nschaft steigt", "Die Dampfschifffahrtsgesellschaft steigt"),
+        ("a well~known man, as well~\nknown as", "a well\u2010known man, as well-known as"),
+        ("von Baden~\nBaden nach Rhein~Main", "von Baden-Baden nach Rhein\u2010Main"),
+        ("from 2019~\n2020 ~\nand on", "from 2019\u2010\n2020 \u2010\nand on"),
+    ],
+)
+def test_a_word_divided_at_a_soft_hyphen_is_joined(shown: str, read: str) -> None:
+    assert parse(make_pdf([shown], reads={"~": "\u2010"}), "a.pdf").text == read
+
+
+def spelled(line: str, x: int, step: int) -> bytes:
+    """A page with a line whose letters stand each behind the one before, named as Chromium names shaped ones."""
+    drawn = [f"BT /F 12 Tf {x} 700 Td"]
+    for letter in line:
+        shown = (
+            f"({letter}) Tj" if letter.isascii() else f"/Span <</ActualText <FEFF{ord(letter):04X}>>> BDC (a) Tj EMC"
+        )
+        drawn.append(f"{shown} {step} 0 Td")
+    return make_pdf([""], content=zlib.compress(zlib.compress("\n".join([*drawn, "ET"]).encode())))
+
+
+@pytest.mark.parametrize("read", ["مرحبا", "مرحبا 25 بكم", "مرحبا، ٦٧ بكم"])
+def test_letters_drawn_from_the_left_are_read_from_the_right(read: str) -> None:
+    numbers = re.sub(r"\d+", lambda match: match.group()[::-1], read)
+    assert parse(spelled(numbers[::-1], 60, 7), "a.pdf").text == read
+
+
+@pytest.mark.parametrize("read", ["مرحبا", "مرحبا بكم"])
+def test_letters_drawn_from_the_right_keep_their_order(read: str) -> None:
+    assert parse(spelled(read, 400, -7), "a.pdf").text == read
+
+
+def test_words_from_right_to_left_beside_turned_ones_stay_in_one_line() -> None:
+    line = [PlacedWord(f"word{n}", 60 + 30 * n, 40, 88 + 30 * n, 50, " ") for n in range(9)]
+    for number, text in enumerate(["שלום", "2026", "עולם"]):
+        x, inset = 200 - 30 * number, 3 * (number % 2)
+        line.append(PlacedWord(text, x, 60 + inset, x + 27, 70 - inset, " " if number else "\n"))
+    line.append(PlacedWord("sideways", 500, 60, 510, 110, " "))
+    shown = _render(PageWords("", line, 0, {12: 1}, 600, 800), []).text
+    assert "\nשלום 2026 עולם\n" in shown
+
+
 @pytest.mark.fault("N-05")
 @pytest.mark.parametrize(
     ("base", "raised", "rest", "read"),

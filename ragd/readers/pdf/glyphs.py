@@ -19,8 +19,14 @@ MARK = "\ufffe"
 LETTER = re.compile(r"[^\W\d_]")
 # Fonts written by macOS name the ligatures of old TeX fonts wrongly: U+21B5 is "ff", a glyph without a name "ffi".
 WRONG_FF = re.compile(r"(?<=[^\W\d_])\u21b5(?=[^\W\d_]|-)|(?<!\S)\u21b5(?=[a-z])")
+# The hyphen that Chromium draws where a soft one divides a word.
+DIVIDED = re.compile(r"(?<=[^\W\d_])\u2010\r\n(?=[^\W\d_])")
+# Letters and marks of scripts from right to left, without digits and the signs of Arabic that end words.
+TO_THE_LEFT = re.compile(
+    "(?:(?![\\d\u060c\u061b\u061f\u066a-\u066d\u06d4])[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]){2,}"
+)
 BROKEN_RANGE = re.compile(r"(?<=\d)[-\u2013]\r\n(?=\d)")
-BEFORE_MARK, AFTER_MARK = re.compile(r"[^\W_][\w\u2019'-]*\Z"), re.compile(r"(?:\r?\n)?([\w-]+)")
+BEFORE_MARK, AFTER_MARK = re.compile(r"[^\W_][\w\u2019\u2010'-]*\Z"), re.compile(r"(?:\r?\n)?([\w-]+)")
 # Digits behind a letter, digit or closing mark, that may be raised: an exponent or the mark of a note.
 DIGITS = re.compile(r"(?<=[^\s\ufffe])[-+\u2212]?\d{1,12}(?:[,\u2013-]\d{1,3})*")
 RAISED, RAISED_MOST = 0.12, 0.9  # of the height of the sign before: how much higher a superscript stands
@@ -49,21 +55,26 @@ def char_indexes(text_page: pdfium.PdfTextPage, text: str) -> CharAt | None:
     return index
 
 
-def read_pieces(text_page: pdfium.PdfTextPage, text: str, *, is_upright: bool) -> list[str] | None:
+def read_pieces(text_page: pdfium.PdfTextPage, text: str, shown: Shown) -> list[str] | None:
     """What each character reads as, "" for one that goes; None where all of them are as they are.
 
     A glyph that stands for nothing reads as U+FFFD, one that stands for NUL as NUL. The hyphen of a divided word stays
-    U+FFFE where it goes, and is "-" where it belongs to the word. Raised digits are superscripts behind a power of ten
-    or a unit, and else apart from what they are raised above.
+    U+FFFE where it goes, and is "-" where it belongs to the word. The letters of a word from right to left are in
+    reading order. Raised digits are superscripts behind a power of ten or a unit, and else apart from what they are
+    raised above.
     """
     char_at = char_indexes(text_page, text) or _same
     pieces = list(text)
     if MARK in text or "\u21b5" in text:
         name_glyphs(text_page, text, pieces, char_at)
+    if not text.isascii():
+        for match in DIVIDED.finditer(text):
+            pieces[match.start() : match.end()] = MARK, "", ""
         _keep_hyphens(text, pieces)
+        _turn_words(_Boxes(text_page, shown), text, pieces, char_at)
     for match in BROKEN_RANGE.finditer(text):
         pieces[match.start() + 1] = pieces[match.start() + 2] = ""
-    if is_upright:
+    if shown.is_upright:
         _part_raised(text_page, text, pieces, char_at)
     return None if pieces == list(text) else pieces
 
@@ -100,6 +111,7 @@ def _keep_hyphens(text: str, pieces: list[str]) -> None:
 
 def _is_hyphenated(before: str, after: str, text: str) -> bool:
     """Whether a hyphen at a line end belongs to the word, as the rest of the page or the parts of the word show."""
+    before, text = before.replace("\u2010", "-"), text.replace("\u2010", "-")
     if re.search(rf"\b{re.escape(before)}-{re.escape(after)}", text):
         return True
     if re.search(rf"\b{re.escape(before)}{re.escape(after)}", text):
@@ -108,6 +120,15 @@ def _is_hyphenated(before: str, after: str, text: str) -> bool:
     if after[0].isdigit() or "-" in before.strip("-") or (len(last) == 1 and last.isalpha()):
         return True
     return after[0].isupper() and not (last.isupper() and after.isupper())
+
+
+def _turn_words(box_of: _Boxes, text: str, pieces: list[str], char_at: CharAt) -> None:
+    """Turn round the words of scripts from right to left whose last letter stands right of the first one."""
+    for match in TO_THE_LEFT.finditer(text):
+        start, end = match.span()
+        first, last = (box_of(char_at(place), char_at(place), text[place]) for place in (start, end - 1))
+        if first and last and last[0] >= (first[0] + first[2]) / 2:
+            pieces[start:end] = pieces[start:end][::-1]
 
 
 def _part_raised(text_page: pdfium.PdfTextPage, text: str, pieces: list[str], char_at: CharAt) -> None:
@@ -227,7 +248,7 @@ class Shown:
 def read_words(text_page: pdfium.PdfTextPage, shown: Shown) -> PageWords:
     """The page's text and words. A word that pdfium gives no place stands at the end of the one before."""
     original: str = text_page.get_text_range()
-    pieces = read_pieces(text_page, original, is_upright=shown.is_upright)
+    pieces = read_pieces(text_page, original, shown)
     skeleton = original if pieces is None else _skeleton(original, pieces)
     char_at = char_indexes(text_page, original)
     box_of = _Boxes(text_page, shown)

@@ -12,7 +12,7 @@ import pypdfium2 as pdfium
 import pypdfium2.raw as raw
 
 from ragd.readers.arrangement.arrange import Rendered, arrange, is_whole, locate, render
-from ragd.readers.arrangement.shapes import Block, Box, Cell, PlacedWord, Rule, Table, TextBlock
+from ragd.readers.arrangement.shapes import SAME_LINE, Block, Box, Cell, PlacedWord, Rule, Table, TextBlock
 from ragd.readers.assembly import Assembly
 from ragd.readers.pdf.glyphs import PageWords, Shown, read_words
 from ragd.readers.pdf.hidden import HiddenText, read_rules
@@ -50,13 +50,19 @@ def _render(found: PageWords, rules: Sequence[Rule]) -> Rendered:
     return render(blocks, words)
 
 
-def _is_right_to_left(words: Sequence[PlacedWord]) -> bool:
-    return 3 * sum(1 for word in words if not word.text.isascii() and RIGHT_TO_LEFT.search(word.text)) > len(words)
+def _right_to_left(words: Sequence[PlacedWord]) -> int:
+    """How many words are of scripts from right to left."""
+    return sum(1 for word in words if not word.text.isascii() and RIGHT_TO_LEFT.search(word.text))
 
 
 def _mirror(words: Sequence[PlacedWord], width: float) -> list[PlacedWord]:
     """Words of a page from right to left, placed as if it ran from left to right; so are those of other scripts."""
-    result = [word._replace(x0=width - word.x1, x1=width - word.x0) for word in words]
+    return _forward([word._replace(x0=width - word.x1, x1=width - word.x0) for word in words])
+
+
+def _forward(words: Sequence[PlacedWord]) -> list[PlacedWord]:
+    """Words in a line that step back, as words of the other direction do, placed as if they went on."""
+    result = list(words)
     start = 0
     for end in range(1, len(result) + 1):
         if end < len(result) and _steps_back(result[end - 1], result[end]):
@@ -71,8 +77,8 @@ def _mirror(words: Sequence[PlacedWord], width: float) -> list[PlacedWord]:
 
 def _steps_back(before: PlacedWord, word: PlacedWord) -> bool:
     """Whether a word goes on to the left of the one before it in a line, as words of another direction do."""
-    height = before.y1 - before.y0
-    is_line = word.gap is not None and "\n" not in word.gap and abs(word.y0 - before.y0) < height / 2
+    height, shared = before.y1 - before.y0, min(before.y1, word.y1) - max(before.y0, word.y0)
+    is_line = word.gap is not None and "\n" not in word.gap and shared > SAME_LINE * min(height, word.y1 - word.y0)
     return is_line and word.x1 <= before.x0 + 1 and before.x0 - word.x1 < height
 
 
@@ -93,8 +99,9 @@ def _blocks(found: PageWords, rules: Sequence[Rule]) -> list[Block]:
 
 
 def _arrange(words: Sequence[PlacedWord], rules: Sequence[Rule], width: float, height: float) -> list[Block]:
-    if not _is_right_to_left(words):
-        return arrange(words, rules, width, height)
+    count = _right_to_left(words)
+    if 3 * count <= len(words):
+        return arrange(_forward(words) if count else words, rules, width, height)
     mirrored = [Rule(width - rule.x1, rule.y0, width - rule.x0, rule.y1) for rule in rules]
     return arrange(_mirror(words, width), mirrored, width, height)
 
