@@ -282,6 +282,78 @@ def test_a_hyphenated_word_has_two_boxes_side_by_side_in_the_text() -> None:
     assert boxes["inven"][1] < boxes["tion"][1] and boxes["tion"][0] < boxes["inven"][0]
 
 
+INVOICE = [
+    [(72, "Pos"), (110, "Description"), (300, "Qty"), (390, "Unit price"), (490, "Amount")],
+    [(72, "1"), (110, "Oak boards"), (308, "12"), (396, "18.50 EUR"), (485, "222.00 EUR")],
+    [(72, "2"), (110, "Delivery"), (314, "1"), (396, "45.00 EUR"), (490, "45.00 EUR")],
+    [(72, "3"), (110, "Oil"), (314, "3"), (402, "9.90 EUR"), (490, "29.70 EUR")],
+]
+
+
+@pytest.mark.parametrize("heading", ["Invoice", "Dear Ms Field, thank you for your order of last month."])
+def test_sender_and_date_above_a_table_are_no_rows_of_it(heading: str) -> None:
+    sides = [("Blue Heron Ltd", "Invoice no. 2026-0417"), ("12 Quay Street, Galway", "Date: 3 March 2026")]
+    sides += [("Telephone 091 4711", "Due: 17 March 2026"), ("post@heron.example", "Page 1")]
+    pieces: list[Piece] = [(72, 680, heading)]
+    for index, (left, right) in enumerate(sides):
+        pieces += [(72, 740 - 12 * index, left), (440, 740 - 12 * index, right)]
+    pieces += [(x, 655 - 20 * index, value) for index, row in enumerate(INVOICE) for x, value in row]
+    above = [*(" ".join(side) for side in sides), heading]
+    rows = ["| " + " | ".join(value for _, value in row) + " |" for row in INVOICE]
+    rows.insert(1, "| --- | --- | --- | --- | --- |")
+    assert parse(drawn_pdf(pieces), "a.pdf").text == "\n".join(above) + "\n\n" + "\n".join(rows)
+
+
+def test_columns_close_together_are_parted_and_cells_centred_beside_longer_ones_join_their_row() -> None:
+    pieces: list[Piece] = [(341, 706, "Unit"), (72, 700, "Pos"), (98, 700, "Description"), (313, 700, "Qty")]
+    pieces += [(370, 700, "Amount"), (341, 694, "price")]
+    pieces += [(98, 666, "Oak boards, planed on all four sides, with"), (98, 654, "certificate and label")]
+    pieces += [(80, 660, "1"), (318, 660, "12"), (339, 660, "18.50"), (372, 660, "222.00")]
+    pieces += [(80, 634, "2"), (98, 634, "Delivery"), (323, 634, "1"), (339, 634, "45.00"), (377, 634, "45.00")]
+    pieces += [(80, 614, "3"), (98, 614, "Oil for them"), (323, 614, "3"), (345, 614, "9.90"), (377, 614, "29.70")]
+    assert parse(drawn_pdf(pieces), "a.pdf").text.split("\n") == [
+        "| Pos | Description | Qty | Unit price | Amount |",
+        "| --- | --- | --- | --- | --- |",
+        "| 1 | Oak boards, planed on all four sides, with certificate and label | 12 | 18.50 | 222.00 |",
+        "| 2 | Delivery | 1 | 45.00 | 45.00 |",
+        "| 3 | Oil for them | 3 | 9.90 | 29.70 |",
+    ]
+
+
+def justified(lines: Sequence[str], width: float) -> list[PlacedWord]:
+    """Lines whose words are spread over a width, five points for each character."""
+    words = []
+    for number, line in enumerate(lines):
+        parts, x = line.split(" "), 60.0
+        gap = (width - 5 * sum(map(len, parts))) / max(1, len(parts) - 1)
+        for part in parts:
+            words.append(PlacedWord(part, x, 60 + 11.5 * number, x + 5 * len(part), 70 + 11.5 * number, " "))
+            x += 5 * len(part) + gap
+        words[-len(parts)] = words[-len(parts)]._replace(gap="\n")
+    return words
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["during the year pay a", "proportionate amount. The", "board may reduce the"],
+        ["the members of this association", "open S3-compatible", "server (sources).", "Without --nowait the",
+         "command follows it", "jobs to their end,", "and then it ends here by itself"],
+    ],
+)  # fmt: skip
+def test_sentences_of_justified_lines_are_no_table(lines: list[str]) -> None:
+    (block,) = arrange(justified(lines, 170), [], WIDTH, HEIGHT)
+    assert isinstance(block, TextBlock)
+
+
+def test_a_table_of_equal_gaps_stays_one() -> None:
+    rows = [("T1-C0", "T1-C1", "T1-C2"), ("T1-00", "T1-01", "T1-02"), ("T1-10", "T1-11", "T1-12"), ("T2-last",) * 3]
+    pieces = [
+        (60 + 160.0 * place, 100 + 20.0 * n, value) for n, row in enumerate(rows) for place, value in enumerate(row)
+    ]
+    assert texts(pieces) == [[list(row) for row in rows]]
+
+
 SIZE_LAYOUT = (595.0, 842.0)
 
 

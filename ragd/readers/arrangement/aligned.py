@@ -9,15 +9,20 @@ from itertools import pairwise
 
 from ragd.readers.arrangement.shapes import Box, Cell, PlacedWord, Segment, Table, bounds, join_segments, rows_of
 
-CELL_GAP = 0.75  # of the height of a line, between the cells of a row
+CELL_GAP, NARROW_GAP = 0.75, 0.55  # of the height of a line, between the cells of a row; where blanks are narrow
 STRIP = 0.4  # the narrowest white strip between columns
 SPLIT_GAP = 0.35  # at a strip, between words that are no piece of one spanning cell
 ROW_GAP = 2.6  # between rows of a table
 CLOSER = 1.25  # lines within a row are at most this much farther apart than the closest lines
 ROWS_MIN, ROWS_MIN_OF_TWO = 3, 4
+REACH = 0.3  # of the height of a line, by which rows reach into each other
+FLUSH = 1.0  # points, by which the ends of full lines differ at most
+PARTING = 0.5  # of the height of a line: a gap that parts blocks of close lines
 FILLED = 0.6  # of the rows that have several cells
 COUNTED, LED = 0.9, 0.2  # of the cells of a column that count; of the rows that dots lead through
 APART = 1.6  # times the gaps within pieces, the gaps between them
+SMALLEST = 0.1  # points: the height of a line
+EQUAL, SPREAD = 1.1, 3.0  # times the narrowest gap of a justified line, times its height: its widest gap
 WORDS_OF_TEXT = 7  # in the cells of a column of running text
 NUMBER = re.compile(r"[^\w]*\d[\d\W]*(?:[^\W\d]{1,3})?[^\w]*")
 PLAIN_NUMBER = re.compile(r"[0-9]{1,4}")
@@ -39,7 +44,12 @@ def find_tables(words: Sequence[PlacedWord], segments: Sequence[Segment]) -> lis
     while index < len(rows):
         end = _run_end(rows, index)
         found = None
-        for first, last in ((index, end), (index + 1, end), (index, end - 1), (index + 1, end - 1)):
+        if _is_in_text(rows, index, end):
+            index = end
+            continue
+        lead = _letterhead(words, rows[index:end]) if end - index > ROWS_MIN else 0
+        spans = [(index + lead, end), (index, end), (index + 1, end), (index, end - 1), (index + 1, end - 1)]
+        for first, last in dict.fromkeys(spans):
             while last - first >= ROWS_MIN and (found := _as_table(words, rows[first:last])):
                 if sum(1 for cell in found.rows[0] if cell.lines) > 1:
                     break
@@ -53,9 +63,20 @@ def find_tables(words: Sequence[PlacedWord], segments: Sequence[Segment]) -> lis
     return result
 
 
+def _is_in_text(rows: Rows, start: int, end: int) -> bool:
+    """Whether a line as wide as the rows stands close above or below them, as in a justified paragraph."""
+    extent = bounds([segment for row in rows[start:end] for segment in row])
+    for line in (row[0] for row in (*rows[max(0, start - 1) : start], *rows[end : end + 1]) if len(row) == 1):
+        gap = max(line.y0 - extent.y1, extent.y0 - line.y1)
+        is_as_wide = abs(line.x0 - extent.x0) < FLUSH and abs(line.x1 - extent.x1) < FLUSH
+        if is_as_wide and len(line.words) > 2 and gap < PARTING * (line.y1 - line.y0):
+            return True
+    return False
+
+
 def _run_end(rows: Rows, start: int) -> int:
     """Behind the last row that may belong to a table that begins with row start."""
-    if len(rows[start]) < 2 or any(segment.table for segment in rows[start]):
+    if any(segment.table for segment in rows[start]) or (len(rows[start]) < 2 and not _reaches(rows, start)):
         return start + 1
     extent = bounds(rows[start])
     end = start + 1
@@ -65,7 +86,7 @@ def _run_end(rows: Rows, start: int) -> int:
         if any(segment.table for segment in row) or bounds(row).y0 - bounds(rows[end - 1]).y1 > ROW_GAP * height:
             break
         if len(row) == 1:
-            wide = row[0].x1 - row[0].x0 > 0.55 * (extent.x1 - extent.x0)
+            wide = row[0].x1 - row[0].x0 > 0.55 * (extent.x1 - extent.x0) and not _reaches(rows, end)
             outside = row[0].x1 < extent.x0 or row[0].x0 > extent.x1 or row[0].x0 < extent.x0 - height
             if wide or outside:
                 break
@@ -73,6 +94,33 @@ def _run_end(rows: Rows, start: int) -> int:
         end += 1
     while end > start + 1 and len(rows[end - 1]) == 1 and not _ends_row(rows, end - 1):
         end -= 1
+    return end
+
+
+def _reaches(rows: Rows, index: int) -> bool:
+    """Whether a row reaches into the next one, as the upper line of a cell does that stands beside a lower one."""
+    one, other = (bounds(row) for row in (rows[index], rows[min(index + 1, len(rows) - 1)]))
+    return other.y0 > one.y0 and one.y1 - other.y0 > REACH * (one.y1 - one.y0)
+
+
+def _letterhead(words: Sequence[PlacedWord], rows: Rows) -> int:
+    """How many rows stand above a table without being part of it, as the sender and the date of a letter do.
+
+    They are lines of few pieces, close together, with a gap below, which reach across the strips between the columns
+    of the rows that have most pieces, and headings that do so too.
+    """
+    fine = _pieces(words, rows)
+    fullest = max(map(len, fine))
+    top = next(index for index, row in enumerate(fine) if len(row) == fullest)
+    strips = find_strips(fine[top:])
+    across = [any(each.x0 + 1 < strip < each.x1 - 1 for each in row for strip in strips) for row in fine[:top]]
+    boxes = [bounds(row) for row in rows]
+    gaps = [after.y0 - before.y1 > PARTING * (before.y1 - before.y0) for before, after in pairwise(boxes)]
+    end = next((index + 1 for index, is_wide in enumerate(gaps[:top]) if is_wide), 0)
+    if sum(across[:end]) < 2 or max(map(len, fine[:end])) > max(2, fullest // 2):
+        return 0
+    while end < top and across[end] and len(rows[end]) == 1:
+        end += 1
     return end
 
 
@@ -84,12 +132,23 @@ def _ends_row(rows: Rows, index: int) -> bool:
 
 
 def _as_table(words: Sequence[PlacedWord], rows: Rows) -> Table | None:
-    fine = [join_segments(words, [word for segment in row for word in segment.words], CELL_GAP) for row in rows]
+    fine = _pieces(words, rows)
     strips = find_strips(fine)
-    if not strips or not _stands_apart(words, fine):
+    if not strips or not _stands_apart(words, fine) or _is_spread(words, rows):
         return None
     table = make_table(words, [fine], strips)
     return table if table is not None and is_tabular(words, table) else None
+
+
+def _pieces(words: Sequence[PlacedWord], rows: Rows) -> Rows:
+    """Rows divided at gaps that are wider than the narrowest blank."""
+    numbers = [[word for segment in row for word in segment.words] for row in rows]
+    heights = [words[number].y1 - words[number].y0 for row in numbers for number in row]
+    gaps = [words[after].x0 - words[before].x1 for row in numbers for before, after in pairwise(row)]
+    height = max(SMALLEST, sorted(heights)[len(heights) // 2])
+    blank = min((gap for gap in gaps if gap > 0.1 * height), default=height)
+    wide = min(CELL_GAP, max(NARROW_GAP, APART * blank / height))
+    return [join_segments(words, row, wide) for row in numbers]
 
 
 def _stands_apart(words: Sequence[PlacedWord], rows: Rows) -> bool:
@@ -102,6 +161,18 @@ def _stands_apart(words: Sequence[PlacedWord], rows: Rows) -> bool:
             ratios.append(min(between) / max(0.1, *within))
     ratios.sort()
     return not ratios or ratios[len(ratios) // 2] >= APART
+
+
+def _is_spread(words: Sequence[PlacedWord], rows: Rows) -> bool:
+    """Whether the gaps are equal within lines but differ from line to line, as in justified text."""
+    lines = []
+    for row in rows:
+        numbers = [word for segment in row for word in segment.words]
+        lines.append([words[after].x0 - words[before].x1 for before, after in pairwise(numbers)])
+    lines = [gaps for gaps in lines if len(gaps) > 1]
+    widest = SPREAD * (rows[0][0].y1 - rows[0][0].y0)
+    equal = [gaps[0] for gaps in lines if max(gaps) <= min(widest, EQUAL * min(gaps))]
+    return 2 * len(equal) > len(lines) and len(equal) > 1 and max(equal) > EQUAL * min(equal)
 
 
 def find_strips(rows: Rows) -> list[float]:
@@ -258,13 +329,13 @@ def _group(words: Sequence[PlacedWord], lines: list[Line]) -> list[list[Line]]:
 
 
 def are_rows(words: Sequence[PlacedWord], groups: Sequence[Sequence[Line]]) -> bool:
-    """Whether each group of lines is one row: many of the further lines leave places empty, and no two numbers of a
-    column stand in one group."""
-    further = [line for group in groups for line in group[1:]]
+    """Whether each group of lines is one row: many of its lines beside a first or full one leave places empty, and no
+    two numbers of a column stand in one group."""
+    further = sum(len(group) - 1 for group in groups)
     if len(groups) < 2 or not further:
         return len(groups) >= 2
-    partial = sum(1 for line in further if not all(line)) / len(further)
-    if partial < (PARTIAL if len(groups) > 2 else PARTIAL_OF_TWO) or max(map(len, groups)) > LINES_OF_ROW:
+    partial = sum(min(len(group) - 1, sum(1 for line in group if not all(line))) for group in groups)
+    if partial < further * (PARTIAL if len(groups) > 2 else PARTIAL_OF_TWO) or max(map(len, groups)) > LINES_OF_ROW:
         return False
     for group in groups:
         for column in range(len(group[0])):
