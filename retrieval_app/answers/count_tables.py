@@ -20,6 +20,7 @@ from ragd.search.candidates import COLUMNS, passing, ranked, scope
 from ragd.store.store import Store, fetch_all
 from ragd.types import Candidate, RetrievePlan
 from retrieval_app.answers.citations import is_written
+from retrieval_app.answers.question import read_follow_up
 
 Ask = Literal["count", "list"]
 
@@ -60,8 +61,8 @@ class CountQuestion:
 
 
 def read_question(question: str) -> CountQuestion | None:
-    """None for a question that asks neither for a number nor for a complete list."""
-    text = question.strip()
+    """None for a question that asks neither for a number nor for a complete list. Of a follow-up what it asks."""
+    text, _ = read_follow_up(question.strip())
     kinds: tuple[tuple[Ask, re.Pattern[str]], ...] = (("count", COUNTS), ("list", LISTS))
     for asks, pattern in kinds:
         if found := pattern.match(text):

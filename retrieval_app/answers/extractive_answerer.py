@@ -39,6 +39,7 @@ from retrieval_app.answers.question import (
     fold,
     read_question,
     split_questions,
+    without,
 )
 from retrieval_app.answers.question_match import KEY, KEY_LINE, QUESTION_MARKS, VALUE_CERTAINTY, Sentence, Weighing
 from retrieval_app.llm.chat_model import TokenUsage
@@ -156,12 +157,14 @@ class ExtractiveAnswerer:
         """topic: see `split_questions`. Where no sentence is evidence enough, or the best one says nothing of what is
         asked about a thing that titles name, what remains is asked of the sources with that title."""
         part, weighing = self._weigh(query, sources, spans, topic=topic)
-        rest, numbers = ("", []) if spans else weighing.rest()
-        asked = read_question(rest, weighing.question.language).words if rest else ()
+        named, numbers = (set[str](), list[int]()) if spans else weighing.titled()
+        language = weighing.question.language
+        rest, before = without(query, named, language), without(topic, named, language)
+        asked = content_words(f"{before} {rest}", language) if named else []
         best = int(np.argmax(weighing.scores())) if part.sentences else 0
         if not asked or part.listing or (part.certainty >= self.evidence_min and weighing.holds_any(best, asked)):
             return part
-        titled, again = self._weigh(rest, [sources[number] for number in numbers], (), topic="")
+        titled, again = self._weigh(rest, [sources[number] for number in numbers], (), topic=before)
         if titled.certainty < self.evidence_min or not again.holds_any(int(np.argmax(again.scores())), asked):
             return part
 

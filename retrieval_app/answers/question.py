@@ -25,6 +25,8 @@ PREFIX = 5  # letters that two forms of a longer word share
 FORM_SHARE = 0.8  # what another form of a word counts
 TAIL = 5  # letters of a word that a compound may end with
 TAIL_SHARE = 0.8  # what the compound counts
+QUESTION_CHARS_MAX = 400  # a longer one names its topic
+LEANING_WORDS_MAX = 3  # "Why?", "Seit wann?": too short to name a topic, unless a name or a figure is among them
 WORD = regex.compile(r"[\p{L}\p{N}][\p{L}\p{N}\p{M}]*+(?:['\u2019-][\p{L}\p{N}][\p{L}\p{N}\p{M}]*+)*+")
 SUFFIX = regex.compile(r"(?:'s|\u2019s|ies|ing|ed|es|s|ly)$")
 _ACCENTS = regex.compile(r"(?<=[\p{Latin}\p{Greek}\p{Cyrillic}]\p{Mn}*)\p{Mn}|[\u064b-\u065f\u0670\u0640\u0591-\u05c7]")
@@ -78,6 +80,12 @@ _ALSO = {language: regex.compile(text, regex.IGNORECASE) for language, text in M
 DEFINITION = {language: tuple(map(regex.compile, each)) for language, each in MODEL["definition"].items()}
 _DIFFERENCE = {language: (regex.compile(text), each) for language, (text, each) in MODEL["difference"].items()}
 _SAME = {language: [regex.compile(each, regex.IGNORECASE) for each in pair] for language, pair in MODEL["same"].items()}
+OPENER, CONDITION, EXPLETIVE, POINTING = (
+    regex.compile(MODEL["follow_up"][name], regex.IGNORECASE)
+    for name in ("opener", "condition", "expletive", "pointing")
+)
+_THOSE_OF = regex.compile(r"\b(?:those|that|the ones?|di?e) (?=(?:of|for|in|on|at|from|with|von|für|in|bei|mit)\b)")
+_PREPOSITION = regex.compile(r"(?:of|for|in|on|at|to|from|with|by|von|vom|für|im|am|bei|mit|nach|zu[mr]?|aus)\b")
 _ASKED = regex.compile(r"(?<=[?？؟])\s+(?=[^\s?])")
 _CLAUSE = regex.compile(r"[;,:]\s|\s[–—]\s|[；，：、]")
 _UNSPACED = regex.compile(MODEL["function_unspaced"]["words"])
@@ -89,7 +97,7 @@ class Question:
     names: its capitalized words but the first, and its numbers. either: the words of which one is enough, as in
     "Is it open or closed?". asks: "list" for all there are, "count" for how many, or "". focus: of its words, that
     which the answer is one of: acid in "What acid cleans it?"; "" without one. about: the words of the document or
-    section that it asks an overview of."""
+    section that it asks an overview of. own: behind a topic, the words that are not of the topic."""
 
     text: str
     language: str
@@ -100,6 +108,7 @@ class Question:
     asks: str = ""
     focus: str = ""
     about: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
 
     def count(self, number: int) -> str:
         """The words for how many things a list has, where the question asks for that; else ""."""
@@ -126,7 +135,8 @@ def read_question(text: str, likely: str = "", topic: str = "") -> Question:
     overviews = (each.search(asked) for name in MODEL["overview"] if (each := find_expression("overview", name)))
     named = next((found[found.lastindex or 0] for found in overviews if found), "")
     about = frozenset(content_words(named, language))
-    return Question(text, language, words, kind, names, either, asks, focus, about)
+    own = frozenset(content_words(asked, language)) if topic else frozenset[str]()
+    return Question(text, language, words, kind, names, either, asks, focus, about, own)
 
 
 def _read_either(asked: str, language: str) -> frozenset[str]:
@@ -157,6 +167,16 @@ def content_words(text: str, language: str) -> list[str]:
     return words
 
 
+def without(text: str, words: set[str], language: str) -> str:
+    """The text without some of its content words: "How should be stored?" of "How should Ontrel be stored?"."""
+
+    def keep(word: regex.Match[str]) -> str:
+        own = content_words(word[0], language)
+        return "" if own and words.issuperset(own) else word[0]
+
+    return " ".join(WORD.sub(keep, text).split())
+
+
 def _stem(word: str) -> str:
     if word.isascii():
         cut = SUFFIX.sub("", word)
@@ -164,11 +184,54 @@ def _stem(word: str) -> str:
     return str(_ARTICLE.sub("", word))
 
 
+def leans(question: str) -> bool:
+    """Return True if the question needs the one before it to be understood; told of English and German questions, and
+    of those with three words at most."""
+    if OPENER.match(question):
+        return True
+    words = WORD.findall(question)
+    if len(words) <= LEANING_WORDS_MAX and not any(word[0].isupper() or word[0].isdigit() for word in words[1:]):
+        return True
+    return not CONDITION.match(question) and bool(POINTING.search(EXPLETIVE.sub("", question)))
+
+
+def rewrite(question: str, earlier: Sequence[str]) -> str:
+    """The text that is searched for and asked: where the question leans on the one before it, that in a line above it,
+    or what that leans on itself, unless it names a thing of its own ("And the deposit?").
+
+    earlier: the questions as this gave them, in order. The same input gives the same text. Unchanged without an earlier
+    question, and where the question names its own topic.
+    """
+    text = question.strip()
+    if not text or not earlier or len(text) > QUESTION_CHARS_MAX or not leans(text):
+        return text
+    last, topic = read_follow_up(earlier[-1].strip())
+    if not topic or _names_another(last) or _names_another(text):
+        topic = _ask_same(last, topic) or last
+    return f"{topic[-QUESTION_CHARS_MAX:]}\n{text}"
+
+
+def _names_another(question: str) -> bool:
+    """Whether it asks for another thing what was asked before: "And the deposit?", "And those of Ada?"."""
+    is_other = OPENER.match(question) and not POINTING.search(_THOSE_OF.sub("", question))
+    return bool(is_other and read_question(question).words)
+
+
+def read_follow_up(text: str) -> tuple[str, str]:
+    """(the question, what it leans on) of a text by `rewrite`; (text, "") of another."""
+    topic, _, question = text.strip().rpartition("\n")
+    return (question, topic) if topic and leans(question) else (text, "")
+
+
 def split_questions(text: str) -> list[tuple[str, str]]:
     """[(question, topic)] of the questions in one, in order, where their words say where each begins; else the text
     alone. topic: the question before one that has no words of its own, or points back; else "". One that only names
     another thing ("And the deposit?") is asked as the one before it. The last one comes first where it follows another
-    in this way, as what follows another is searched for behind it."""
+    in this way; of a text by `rewrite` it stands alone."""
+    question, before = read_follow_up(text)
+    if before:
+        same = _ask_same(question, before)
+        return [(same or question, "" if same else before)]
     parts: list[tuple[str, str]] = []
     is_same = False
     for whole in _ASKED.split(text):
@@ -176,19 +239,26 @@ def split_questions(text: str) -> list[tuple[str, str]]:
             before = parts[-1][0] if parts else ""
             same = _ask_same(part, before)
             is_same = bool(same)
-            leans = _leans(part, before) if before and not same else False
-            if same or leans or len(part.split()) > 1:
-                parts.append((same or part, before if leans else ""))
+            is_leaning = _leans(part, before) if before and not same else False
+            if same or is_leaning or len(part.split()) > 1:
+                parts.append((same or part, before if is_leaning else ""))
     is_follow_up = len(parts) > 1 and (is_same or parts[-1][1]) and len(_ASKED.split(text)) > 1
     return [parts[-1], *parts[:-1]] if is_follow_up else parts or [(text, "")]
 
 
 def _ask_same(part: str, before: str) -> str:
-    """ "How much is the deposit?" of "And the deposit?" behind "How much is the rent?"; "" for another part."""
-    for opener, asked in _SAME.values():
+    """ "How much is the deposit?" of "And the deposit?" behind "How much is the rent?", "What is the fee for adults?"
+    of "And for adults?" behind "What is the fee for pupils?"; "" for another part."""
+    for language, (opener, asked) in _SAME.items():
         opening, question = opener.match(part), asked.match(before)
-        if opening and question:
-            return f"{question[0]} {part[opening.end() :].lstrip()}"
+        rest = _THOSE_OF.sub("", part[opening.end() :].lstrip()) if opening else ""
+        preposition = _PREPOSITION.match(rest)
+        head, between, _ = before.rpartition(f" {preposition[0]} ") if preposition else ("", "", "")
+        if between:
+            return f"{head} {rest}"
+        is_other = question and not preposition and (question["how"] or len(content_words(before, language)) == 1)
+        if is_other and question and rest:
+            return f"{question[0]} {rest}"
     return ""
 
 

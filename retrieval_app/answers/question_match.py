@@ -164,6 +164,7 @@ class Weighing:
         timed = ((self._timeless == 0) & np.array(about, bool)).any() * self._timeless
         beside = self._named_values.any() * (1 - self._named_values)
         near = self._name_neither() + self._miss_focus() + self._hold_none() + self._below_others() + asking
+        near += 2 * self._miss_own()
         far = [self._of_other_keys(), self._beside_cell(), self._beside_key(), self._not_exact(), timed, beside]
         self._behind = NEITHER * near + OTHER_KEY * np.maximum.reduce(far) * (1 - self._named_values)
 
@@ -258,6 +259,13 @@ class Weighing:
         holds = self._held > 0
         none: np.ndarray = (~holds.any(axis=1)).astype(float)
         return none if holds.all(axis=1).any() else np.zeros(len(holds))
+
+    def _miss_own(self) -> np.ndarray:
+        """Which sentences hold only words of the topic, where another has one that the question adds to it."""
+        own = [place for word, place in self._matcher.places.items() if word in self.question.own]
+        has = np.asarray((self._held[:, own] > 0).any(axis=1))
+        lacking: np.ndarray = has.any() * ~has
+        return lacking.astype(float)
 
     def _whose(self) -> list[int]:
         """Of a question of an exact kind the words that say whose, by index, of which an answer has one; else []."""
@@ -354,29 +362,20 @@ class Weighing:
         focus = self._matcher.places.get(self.question.focus) if is_counted else None
         return focus is not None and not self._passages[:, focus].any()
 
-    def rest(self) -> tuple[str, list[int]]:
-        """The question without the words that a title or the headings above a passage have, and the sources of which
-        these have most of them, by index: "How should be stored?" of "How should Ontrel be stored?". "" and [] where
-        none has any or one has all, and where the best sentence has another word of the question and is an answer."""
-        titles = _stack(self._titles, len(self.question.words)) > 0
+    def titled(self) -> tuple[set[str], list[int]]:
+        """The words of the question that a title or the headings above a passage have in the same form, and the sources
+        of which these have most of them, by index; no words where none has any or one has all."""
+        titles = _stack(self._titles, len(self.question.words)) == 1
         counts = titles.sum(axis=1)
         sources = np.flatnonzero(counts == counts.max(initial=1)).tolist()
         named = np.asarray(titles[sources].any(axis=0))
-        if not sources or named.all():
-            return "", []
-        gone = {word for word, is_named in zip(self.question.words, named, strict=True) if is_named}
-
-        def keep(word: regex.Match[str]) -> str:
-            words = content_words(word[0], self.question.language)
-            return "" if words and gone.issuperset(words) else word[0]
-
-        return " ".join(WORD.sub(keep, self.question.text).split()), sources
+        words = {word for word, is_named in zip(self.question.words, named, strict=True) if is_named}
+        return (set(), []) if named.all() else (words, sources)
 
     def holds_any(self, index: int, words: Sequence[str]) -> bool:
         """Whether a sentence holds one of some words of the question."""
-        return bool(
-            self._held[index, [self._matcher.places[word] for word in words if word in self._matcher.places]].any()
-        )
+        places = [place for word, place in self._matcher.places.items() if word in words]
+        return bool((self._held[index, places] > 0).any())
 
     def goes_on(self, index: int) -> bool:
         """Whether the sentence behind it in its passage holds all words of the question that it lacks, one at least, or

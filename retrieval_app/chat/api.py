@@ -27,8 +27,9 @@ from collections_app.models import Collection
 from ragd.errors import UnknownCollection
 from retrieval_app.answers.chat_answerer import has_chat_model
 from retrieval_app.answers.extractive_answerer import ExtractiveAnswerer
+from retrieval_app.answers.question import rewrite
 from retrieval_app.answers.streams import HEARTBEAT_S, Event, body_of, encode, event_response, json_response
-from retrieval_app.chat.threads import fit_history, rewrite
+from retrieval_app.chat.threads import fit_history
 from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import PLAN_FIELDS
 from retrieval_app.search.api import run_ask, stream_ask

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 import time
 import tomllib
@@ -55,6 +54,7 @@ from collections_app.uploads.services import UploadOutcome, close_batch, find_ba
 from ragd.errors import InvalidInput
 from ragd.normalization import normalize
 from ragd.types import RetrievePlan
+from retrieval_app.answers.question import QUESTION_CHARS_MAX, rewrite
 from retrieval_app.chat.models import TITLE_CHARS_MAX
 from retrieval_app.llm.chat_model import ChatModel, Endpoint, ModelParameters, call_model, stops_with
 from retrieval_app.models import ChatMessage, ChatThread, QueryRun
@@ -279,38 +279,6 @@ def name_source(source: dict[str, Any]) -> str:
     return f"{named}, {place}" if place else str(named)
 
 
-QUESTION_CHARS_MAX = 400  # a longer one names its topic
-WORDS_MAX = 3  # "Why?", "Seit wann?": too short to name a topic, unless a name or a figure is among them
-WORD = re.compile(r"[^\W_][\w.+#/-]*[^\W_]|[^\W_]")
-_WORDS = tomllib.loads(Path(__file__).with_name("follow_ups.toml").read_text(encoding="utf-8"))
-OPENER, CONDITION, EXPLETIVE, POINTING = (
-    re.compile(_WORDS[name], re.IGNORECASE) for name in ("opener", "condition", "expletive", "pointing")
-)
-
-
-def rewrite(question: str, earlier: Sequence[str]) -> str:
-    """The text that is searched for: the question, with the last of the earlier ones before it where it leans on it.
-
-    earlier: the questions as they were searched for, in order. The same input gives the same text. Unchanged without an
-    earlier question, and where the question names its own topic (English and German; in other languages where it has
-    more than three words).
-    """
-    text = question.strip()
-    if not text or not earlier or len(text) > QUESTION_CHARS_MAX or not leans(text):
-        return text
-    return f"{earlier[-1].strip()[-QUESTION_CHARS_MAX:]} {text}"
-
-
-def leans(question: str) -> bool:
-    """Return True if the question needs the one before it to be understood."""
-    if OPENER.match(question):
-        return True
-    words = WORD.findall(question)
-    if len(words) <= WORDS_MAX and not any(word[0].isupper() or word[0].isdigit() for word in words[1:]):
-        return True
-    return not CONDITION.match(question) and bool(POINTING.search(EXPLETIVE.sub("", question)))
-
-
 HISTORY_CHARS_MAX = 20_000
 
 
@@ -340,6 +308,7 @@ TIMEOUT_S = 15.0
 TOKENS_MAX = 200
 TURNS_READ = 6
 READABLE = (QueryRun.Status.OK, QueryRun.Status.ABSTAINED)
+_WORDS = tomllib.loads(Path(__file__).with_name("follow_ups.toml").read_text(encoding="utf-8"))
 INSTRUCTIONS, REQUEST = _WORDS["instructions"], _WORDS["request"]
 
 

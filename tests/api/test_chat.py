@@ -271,7 +271,7 @@ HISTORY: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     ("question", "searched"),
     [
-        ("And how often?", "How is the kettle cleaned? And where? And how often?"),
+        ("And how often?", "How is the kettle cleaned?\nAnd how often?"),
         ("When does the garden open?", "When does the garden open?"),
     ],
 )

@@ -196,6 +196,11 @@ def test_what_belongs_together_is_quoted_whole() -> None:
         ("How much is the rent? And the fee?", [("How much is the fee?", ""), ("How much is the rent?", "")]),
         ("Wann ist Ruhe? Was ist mit Müll?", [("Wann ist Müll?", ""), ("Wann ist Ruhe?", "")]),
         ("Who pays? And is it old?", [("And is it old?", "Who pays?"), ("Who pays?", "")]),
+        ("Who built the mill?\nWhen?", [("When?", "Who built the mill?")]),  # a follow-up
+        ("How much is the rent?\nAnd the fee?", [("How much is the fee?", "")]),
+        ("What is the fee for pupils?\nAnd for adults?", [("What is the fee for adults?", "")]),
+        ("What is the capital of Chad?\nAnd Mali?", [("And Mali?", "What is the capital of Chad?")]),
+        ("Who pays?\nWhich mill is old?", [("Who pays?", ""), ("Which mill is old?", "")]),
     ],
 )
 def test_the_parts_of_a_question_and_what_they_are_about(query: str, parts: list[tuple[str, str]]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from retrieval_app.chat.threads import QUESTION_CHARS_MAX, rewrite
+from retrieval_app.answers.question import QUESTION_CHARS_MAX, rewrite
 
 WHALE = "What is the largest animal?"
 LEASE = "Wie lange gilt die Garantie für den Kühlschrank?"
@@ -24,7 +24,24 @@ LEASE = "Wie lange gilt die Garantie für den Kühlschrank?"
     ],
 )
 def test_a_question_that_leans_on_the_thread_follows_the_question_before_it(question: str, before: str) -> None:
-    assert rewrite(question, ["Who wrote Faust?", before]) == f"{before} {question}"
+    assert rewrite(question, ["Who wrote Faust?", before]) == f"{before}\n{question}"
+
+
+@pytest.mark.parametrize(
+    ("questions", "asked"),
+    [
+        (["Who is Dr. Ode?", "Where was he born?", "When are his hours?"], "Who is Dr. Ode?\nWhen are his hours?"),
+        (["How much is the rent?", "And the fee?", "When is it due?"], "How much is the fee?\nWhen is it due?"),
+        (["Who is Ode?", "When are his hours?", "And those of Ash?"], "When are his hours?\nAnd those of Ash?"),
+        (["Who is Ode?", "What is his number?", "And his office?"], "Who is Ode?\nAnd his office?"),
+        (["Is it a\nlong one?", "Where is the long red bridge?", "Why?"], "Where is the long red bridge?\nWhy?"),
+    ],
+)
+def test_a_thread_leans_on_what_was_named_last(questions: list[str], asked: str) -> None:
+    earlier: list[str] = []
+    for question in questions:
+        earlier.append(rewrite(question, earlier))
+    assert earlier[-1] == asked
 
 
 @pytest.mark.parametrize(
