@@ -161,7 +161,7 @@ class RankedOut(Schema):
         validation_alias="behind", description="best - this over the questions that both scored"
     )
     standing: str = Field(description="best, level (cannot be told from the best), worse, unfinished or unscored")
-    won: float | None = Field(description="The share of bootstrap draws in which no plan was better")
+    won: float | None = Field(description="The share of bootstrap draws in which it was best; level plans share a draw")
     per_question_ms: float | None = Field(description="Time at work by questions done, with judging")
 
 

@@ -49,9 +49,10 @@ class RankedPlan:
     """One plan. interval: of its own mean. behind: best - this over the questions that both scored.
 
     standing: "level" when it cannot be told from the best; "unfinished" while others have asked more questions, as
-    its mean is over fewer; "unscored" without any score. won: the share of the bootstrap's draws in which no plan
-    had a better mean, over the questions that all plans scored; None where there are none. latency_ms: the median of
-    its queries, without judging; where these are gone, the time at work by questions done; None before the first.
+    its mean is over fewer; "unscored" without any score. won: the share of the bootstrap's draws in which it had
+    the best mean over the questions that all plans scored, where level plans share a draw; None where there are none.
+    latency_ms: the median of its queries, without judging; where these are gone, the time at work by questions done;
+    None before the first.
     """
 
     place: int

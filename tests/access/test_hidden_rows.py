@@ -241,3 +241,20 @@ def test_a_bulk_change_tells_hidden_documents_and_missing_ones_alike(pond: Pond,
     assert [item["status"] for item in done["results"]] == ["unknown", "unknown", "changed"]
     assert [item["error"] for item in done["results"]] == [item["error"] for item in told["results"]]
     assert Document.objects.get(collection=pond.collection, doc_id="heron").tags == []
+
+
+@pytest.mark.parametrize("acts_as", [None, "bob"])
+def test_a_key_of_nobody_watches_all_runs_but_those_of_hidden_documents(
+    pond: Pond, root: Api, acts_as: str | None
+) -> None:
+    run_of_all, run_of_heron = (
+        root.post("/collections/pond/search", {"query": text, "k": 1, "mode": "lexical"}).json()["run_id"]
+        for text in ("newts eat snails", WORD)
+    )
+    RoleGrant.objects.filter(user=pond.bob).update(role=Role.ASKER)
+    watcher = Api(Client(), create_key(NewKey("watcher", scopes=["read"], acts_as=acts_as))[1])
+    listed = {item["run_id"] for item in watcher.get("/runs").json()["items"]}
+    assert (run_of_all in listed, run_of_heron in listed) == (acts_as is None, False)
+    for address in ("/runs/{}", "/runs/{}/spans"):
+        statuses = [watcher.get(address.format(pk)).status_code for pk in (run_of_all, run_of_heron)]
+        assert statuses == [404 if acts_as else 200, 404]
