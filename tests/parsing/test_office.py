@@ -225,6 +225,44 @@ def test_a_chart_is_the_table_that_it_draws() -> None:
     assert chart_blocks(b"<c/>") == []
 
 
+def test_a_chart_shows_numbers_and_dates_by_their_format() -> None:
+    def cache(code: str, *values: str) -> str:
+        points = "".join(f'<c:pt idx="{at}"><c:v>{value}</c:v></c:pt>' for at, value in enumerate(values))
+        return f"<c:numCache><c:formatCode>{code}</c:formatCode>{points}</c:numCache>"
+
+    def drawn(dates: str, head: str = "") -> list[str]:
+        cells = cache("0.0%", "0.25", "0.5"), cache('#,##0 "€"', "1250.5", "0.1")
+        name = f"<c:tx>{cache('General', 'Share')}</c:tx>"
+        series = "".join(f"<c:ser>{name}<c:cat>{dates}</c:cat><c:val>{each}</c:val></c:ser>" for each in cells)
+        [table] = chart_blocks(f'<c:chart xmlns:c="c">{head}{series}</c:chart>'.encode())
+        return table.splitlines()[2:]
+
+    rows = ["| 2024-03-05 | 25% | 1250.5 € |", "| 2024-04-05 | 50% | 0.1 € |"]
+    assert drawn(cache("d/m/yyyy", "45356", "45387")) == drawn(cache("mmm\\-yy", "45356", "45387")) == rows
+    assert drawn(cache("d/m/yyyy", "43894", "43925"), '<c:date1904 val="1"/>') == rows
+    assert drawn(cache("General", "2023", "2024"))[0] == "| 2023 | 25% | 1250.5 € |"
+
+
+def test_pptx_numbers_the_items_of_lists_as_they_state() -> None:
+    def paragraph(text: str, scheme: str = "", level: int = 0, start: str = "") -> str:
+        number = f'<buAutoNum type="{scheme}" {start}/>' if scheme else ""
+        return f'<p><pPr lvl="{level}">{number}</pPr><r><t>{text}</t></r></p>'
+
+    items = [
+        paragraph("a", "arabicPeriod"), paragraph("in", "alphaLcParenR", 1), paragraph("in", "alphaLcParenR", 1),
+        paragraph("b", "arabicPeriod"), paragraph("bullet"), paragraph("c", "arabicPeriod"),
+        *(paragraph(text, "romanUcParenBoth", start='startAt="4"') for text in "de"),
+        paragraph("f", "circleNumDbPlain"),
+    ]  # fmt: skip
+    slide = Slide()
+    body = f'<sp><ph type="body"/><txBody>{"".join(items)}</txBody></sp>'
+    other = f"<sp><txBody>{paragraph('text', 'arabicPeriod')}</txBody></sp>"
+    stream_xml(f"<s>{body}{other}</s>".encode(), slide.start, slide.end, slide.text)
+    assert slide.blocks() == [
+        "1. a", "  a) in", "  b) in", "2. b", "- bullet", "1. c", "(IV) d", "(V) e", "1. f", "1. text"
+    ]  # fmt: skip
+
+
 def test_pptx_leaves_out_slide_numbers_and_keeps_dates() -> None:
     slide = Slide()
     xml = (

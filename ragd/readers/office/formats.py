@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 PERCENT, HOURS, SECONDS = "%", "[h]:mm", "[h]:mm:ss"
@@ -13,6 +13,9 @@ TOKEN = re.compile(r'"([^"]*)"|\\(.)|\[\$([^\]-]*)[^\]]*\]|(\[[^\]]*\])|([_*].)|
 ELAPSED = re.compile(r"\[h+\]", re.IGNORECASE)
 SIGNS, DIGITS, PLACE = "$€£¥ ", "0#?.,", "\0"
 UNKNOWN = re.compile(r"[^$€£¥ 0#?.,()+-]")
+DATED = re.compile(r"[dy]|mmm", re.IGNORECASE)
+EPOCH, EPOCH_1904 = datetime(1899, 12, 30), datetime(1904, 1, 1)
+DAYS_MAX = 2_950_000  # up to the year 9976
 ISO_TIME = re.compile(r"(-?)PT(\d+)H(\d+)M(\d+)(?:[.,]\d+)?S")
 # Beyond it a floating-point number no longer holds every whole number.
 WHOLE_LIMIT = 2**53
@@ -83,6 +86,17 @@ def show_number(value: float) -> str:
     if isinstance(value, Shown):
         return value.text
     return str(int(value)) if float(value).is_integer() and abs(value) < WHOLE_LIMIT else f"{value:.15g}"
+
+
+def show_point(value: str, code: str, epoch: datetime = EPOCH) -> str:
+    """The value of a chart as its format shows it: a date in ISO form, a percentage, a number with its unit."""
+    try:
+        number = float(value)
+    except ValueError:
+        return value
+    if DATED.search("".join(token[5] for token in TOKEN.findall(code.replace("General", "0")))) and number >= 1:
+        return (epoch + timedelta(days=number)).date().isoformat() if number < DAYS_MAX else value
+    return show_number(format_value(number, form) if (form := parse_format(code)) else number)
 
 
 def show_elapsed(value: timedelta, *, has_seconds: bool = True) -> str:

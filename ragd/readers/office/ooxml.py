@@ -18,6 +18,7 @@ import olefile
 
 from ragd.readers import signatures as types
 from ragd.readers.assembly import READER_MODULES, Assembly
+from ragd.readers.office.formats import EPOCH, EPOCH_1904, show_point
 from ragd.readers.sniffing import ARCHIVE_TYPES, sniff
 from ragd.readers.text.markup import squeeze, table
 from ragd.readers.text.xmldata import Attributes, elements, stream_xml
@@ -153,22 +154,8 @@ def _table(series: list[Series]) -> str:
     positions = sorted({*categories, *(position for each in series for position in each.values)})[:POINT_LIMIT]
     header = ["", *(" ".join(each.name.values()) for each in series)]
     return table(
-        [
-            header,
-            *(
-                [categories.get(at, ""), *(format_number(each.values.get(at, "")) for each in series)]
-                for at in positions
-            ),
-        ]
+        [header, *([categories.get(at, ""), *(each.values.get(at, "") for each in series)] for at in positions)]
     )
-
-
-def format_number(value: str) -> str:
-    """A number without the tail that binary fractions have."""
-    try:
-        return f"{float(value):.15g}"
-    except ValueError:
-        return value
 
 
 class _Reading:
@@ -178,6 +165,8 @@ class _Reading:
         self._in_series = 0
         self._slot: dict[int, str] | None = None
         self._index = 0
+        self._format = ""
+        self._epoch = EPOCH
         self._inside = ""
 
     def start(self, name: str, attributes: Attributes) -> None:
@@ -186,7 +175,9 @@ class _Reading:
             self._in_series += 1
             self.series.append(Series())
         elif self._in_series and name in SLOTS:
-            self._slot = getattr(self.series[-1], SLOTS[name])
+            self._slot, self._format = getattr(self.series[-1], SLOTS[name]), ""
+        elif name == "date1904":
+            self._epoch = EPOCH if attributes.get("val") in ("0", "false") else EPOCH_1904
         elif name == "pt":
             index = attributes.get("idx", "0")
             self._index = int(index) if index.isascii() and index.isdigit() and len(index) < 9 else 0
@@ -197,12 +188,20 @@ class _Reading:
         self._inside = ""
         if name == "ser":
             self._in_series -= 1
+        elif name == "v" and self._slot:
+            self._slot[self._index] = self._shown(self._slot.get(self._index, ""))
         elif name in SLOTS:
             self._slot = None
+
+    def _shown(self, value: str) -> str:
+        is_number = self._format or self._slot is self.series[-1].values
+        return show_point(value, self._format or "General", self._epoch) if is_number else value
 
     def text(self, piece: str) -> None:
         if self._inside == "v" and self._slot is not None:
             self._slot[self._index] = self._slot.get(self._index, "") + piece
+        elif self._inside == "formatCode" and self._slot is not None:
+            self._format += piece
         elif self._inside == "t" and not self._in_series and self.titles:
             self.titles[-1] += piece
 

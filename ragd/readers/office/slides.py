@@ -5,6 +5,7 @@ The order in which the shapes of a slide are read: from top to bottom, column by
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, pairwise
@@ -20,11 +21,24 @@ from ragd.readers.office.ooxml import (
     relationships,
 )
 from ragd.readers.office.word import drawn_lines
-from ragd.readers.text.markup import LEVEL, LOWER, RAISE, cell, heading, join_blocks, list_item, squeeze, write_scripts
+from ragd.readers.text.markup import (
+    LEVEL,
+    LOWER,
+    RAISE,
+    cell,
+    heading,
+    join_blocks,
+    list_item,
+    show_number,
+    squeeze,
+    write_scripts,
+)
 from ragd.readers.text.spans import COLUMNS_MAX, ROWS_MAX, SpanningCell, TableRow, read_span, spanned_blocks
 from ragd.readers.text.xmldata import Attributes, collect_text, elements, stream_xml
 from ragd.readers.types import ParseError, Source
 
+NUMBERED = re.compile(r"(alphaLc|alphaUc|romanLc|romanUc)?\w*?(ParenBoth|ParenR|)$")
+NUMBER_FORMS = {"alphaLc": "lowerLetter", "alphaUc": "upperLetter", "romanLc": "lowerRoman", "romanUc": "upperRoman"}
 # How much of its size two shapes may overlap and still count as apart.
 OVERLAP = 0.1
 CUTS_DEEP, BOXES_MAX = 50, 300
@@ -217,12 +231,12 @@ def _read_slide(package: Package, part: str) -> Slide:
 
 @dataclass(slots=True)
 class Shape:
-    """A shape with its paragraphs as (level, text)."""
+    """A shape with its paragraphs as (level, number such as "3." or "", text)."""
 
     placeholder: str | None = None
     number: str = ""  # of the placeholder
     box: Box | None = None
-    paragraphs: list[tuple[int, str]] = field(default_factory=list)
+    paragraphs: list[tuple[int, str, str]] = field(default_factory=list)
     rows: list[TableRow] | None = None
 
 
@@ -239,6 +253,8 @@ class Slide:
         self._shapes: list[Shape] = []
         self._pieces: list[str] = []
         self._level = 0
+        self._scheme = ("", 1)  # by which the open paragraph is numbered, and the first number
+        self._counts: dict[int, tuple[tuple[str, int], int]] = {}  # by level: the scheme and number of its list
         self._text_depth = 0
         self._script = ""
         self._in_paragraph = False
@@ -263,10 +279,14 @@ class Slide:
             self._place(name, attributes)
         elif name == "p":
             self._pieces.clear()
-            self._level, self._in_paragraph = 0, True
+            self._level, self._scheme, self._in_paragraph = 0, ("", 1), True
         elif name == "pPr" and self._in_paragraph:
             level = attributes.get("lvl", "0")
             self._level = min(LEVEL_LIMIT, int(level)) if level.isdigit() else 0
+        elif name == "buAutoNum" and self._in_paragraph:
+            self._scheme = (attributes.get("type", ""), read_span(attributes.get("startAt"), ROWS_MAX))
+        elif name == "txBody":
+            self._counts.clear()
         elif name == "t":
             self._text_depth += 1
         elif name == "fld":
@@ -360,23 +380,25 @@ class Slide:
             if shape.placeholder in SERVICE_PLACEHOLDERS:
                 continue
             if shape.placeholder in TITLES and not self.title:
-                self.title = squeeze(" ".join(text for _, text in shape.paragraphs))
+                self.title = squeeze(" ".join(text for *_, text in shape.paragraphs))
                 blocks.insert(0, heading(self.title, 2))
                 continue
             as_list = listed and shape.placeholder in LISTED_PLACEHOLDERS and len(shape.paragraphs) > 1
-            for level, text in shape.paragraphs:
-                blocks.append(list_item(text, level) if as_list else text)
+            for level, marker, text in shape.paragraphs:
+                blocks.append(list_item(text, level, marker or "-") if as_list else f"{marker} {text}".strip())
             if shape.rows:
                 blocks.extend(spanned_blocks(shape.rows))
         return blocks
 
     def footers(self) -> list[str]:
         """The paragraphs of the footer and header, each in one line."""
-        return [squeeze(text) for shape in self._shapes if shape.placeholder in FOOTERS for _, text in shape.paragraphs]
+        return [
+            squeeze(text) for shape in self._shapes if shape.placeholder in FOOTERS for *_, text in shape.paragraphs
+        ]
 
     def fixed_texts(self) -> list[str]:
         """The paragraphs of shapes that are no placeholders."""
-        return [text for shape in self._shapes if shape.placeholder is None for _, text in shape.paragraphs]
+        return [text for shape in self._shapes if shape.placeholder is None for *_, text in shape.paragraphs]
 
     def _end_paragraph(self) -> None:
         text = write_scripts("".join(self._pieces)).replace("\x0b", "\n").strip()
@@ -384,9 +406,23 @@ class Slide:
         self._in_paragraph = False
         if not text:
             return
+        marker = self._marker()
         if self._in_cell:
-            self._cell.append(text)
+            self._cell.append(f"{marker} {text}".strip())
             return
         if not self._shapes:
             self._shapes.append(Shape())
-        self._shapes[-1].paragraphs.append((self._level, text))
+        self._shapes[-1].paragraphs.append((self._level, marker, text))
+
+    def _marker(self) -> str:
+        """The number of the open paragraph, one more than the one before it in its list; "" for none."""
+        scheme, before = self._counts.get(self._level, (("", 1), 0))
+        count = before + 1 if scheme == self._scheme else self._scheme[1]
+        self._counts = {level: each for level, each in self._counts.items() if level < self._level}
+        match = NUMBERED.match(self._scheme[0])
+        if not self._scheme[0] or match is None:
+            return ""
+        self._counts[self._level] = (self._scheme, count)
+        form, behind = match.groups()
+        shown = show_number(count, NUMBER_FORMS.get(form, "decimal"))
+        return f"({shown})" if behind == "ParenBoth" else f"{shown}{')' if behind == 'ParenR' else '.'}"
