@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
+from django.apps import apps
 from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import models
 from django.db.models import Q
 from django.utils import timezone
 
-from collections_app.access.permissions import Role
+from collections_app.access.permissions import Role, english
 
 
 class RoleGrant(models.Model):
@@ -50,8 +51,9 @@ class RoleGrant(models.Model):
         ]
 
     def __str__(self) -> str:
+        collection = apps.get_model("collections_app", "Collection").objects.filter(pk=self.collection_id).first()
         where = f"collection {self.collection_id}" if self.collection_id else "all collections"
-        return f"{self.user or self.group}: {self.get_role_display()} in {where}"
+        return f"{self.user or self.group}: {english(self.role)} in {collection.name if collection else where}"
 
 
 @dataclass(frozen=True, slots=True)

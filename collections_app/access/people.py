@@ -16,7 +16,7 @@ from django.db.models.functions import Concat, Trim
 
 from collections_app import advisory_locks
 from collections_app.access.context import elevated, system_access
-from collections_app.access.permissions import Permission, Role
+from collections_app.access.permissions import Permission, Role, english
 from collections_app.advisory_locks import LockSpace
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
@@ -138,7 +138,9 @@ def grant(
             defaults={"created_by": name_actor(actor)},
         )
         if is_new:
-            services.record(actor, [made], services.ADDITION, f"gave {name_holder(holder)} the role {checked}")
+            services.record(
+                actor, [made], services.ADDITION, f"gave {name_holder(holder)} the role “{english(checked)}”"
+            )
     return made, is_new
 
 
@@ -146,7 +148,9 @@ def revoke(given: RoleGrant, *, actor: services.Actor = None) -> None:
     """Take a role away. Raises Forbidden; ServiceError 409 where no administrator of all collections would be left."""
     holder = given.user or given.group
     with elevated(Permission.ADMINISTER, given.collection_id or None), keeping_an_administrator():
-        services.record(actor, [given], services.DELETION, f"took the role {given.role} from {name_holder(holder)}")
+        services.record(
+            actor, [given], services.DELETION, f"took the role “{english(given.role)}” from {name_holder(holder)}"
+        )
         RoleGrant.objects.filter(pk=given.pk).delete()  # the caller's object keeps its id where this is taken back
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from uuid import UUID
 
 from django.db import models
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, override
 
 
 class Permission(StrEnum):
@@ -32,6 +32,12 @@ class Role(models.TextChoices):
     CURATOR = "curator", gettext_lazy("Can edit")
     EVALUATOR = "evaluator", gettext_lazy("Can evaluate")
     ADMINISTRATOR = "administrator", gettext_lazy("Can manage")
+
+
+def english(role: str) -> str:
+    """The label of a role for texts that are kept, such as those of the audit log."""
+    with override("en"):
+        return str(Role(role).label)
 
 
 GIVEN: dict[str, frozenset[Permission]] = {

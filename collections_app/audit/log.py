@@ -20,10 +20,12 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from collections_app.audit.services import Subject, record_event
 from collections_app.collections.models import Actor
-from collections_app.domain.formats import parse_moment
+from collections_app.domain.formats import parse_moment, words
 from collections_app.errors import WrongValueError
 from collections_app.http.downloads import BATCH, DownloadSlots, LimitedDownload, download_response
 from collections_app.models import AuditEvent
@@ -105,6 +107,45 @@ def _moment(name: str, text: str, *, end: bool = False) -> datetime:
 def list_actions() -> list[str]:
     """The actions that there are events of, by name."""
     return list(AuditEvent.objects.order_by("action").values_list("action", flat=True).distinct())
+
+
+KIND_WORDS: Mapping[str, Any] = {
+    "access": _("Access"), "address": _("Address"), "alertrule": _("Alert rule"), "apikey": _("API key"),
+    "assistant": _("Assistant"), "audit": _("Audit log"), "auditevent": _("Audit log"), "backup": _("Backup"),
+    "boardcard": _("Failing question"), "calibration": _("Calibration"), "chatassistant": _("Assistant"),
+    "chatthread": _("Thread"), "chunk": _("Chunk"), "cluster": _("Cluster"), "collection": _("Collection"),
+    "document": _("Document"), "erase": _("Erasure"), "evaluationrun": _("Evaluation run"),
+    "experiment": _("Experiment"), "goldenset": _("Test set"), "group": _("Group"),
+    "index_version": _("Index version"), "indexversion": _("Index version"), "ingestbatch": _("Upload"),
+    "ingestjob": _("Job"), "modelprice": _("Price"), "modelsetting": _("Model"), "nearduplicate": _("Near-duplicate"),
+    "operation": _("Operation"), "person": _("User"), "promotiongate": _("Quality gate"), "queryrun": _("Query run"),
+    "review": pgettext_lazy("noun", "Review"), "reviewtask": pgettext_lazy("noun", "Review"), "rolegrant": _("Role"),
+    "runscore": _("Score"), "savedplan": _("Preset"), "serversetting": _("Setting"), "session": _("Session"),
+    "source": _("Source"), "span": _("Spans"), "thread": _("Thread"), "upload": _("Upload"), "user": _("User"),
+    "webhook": _("Webhook"),
+}  # fmt: skip
+VERB_WORDS: Mapping[str, Any] = {
+    "activate": _("activated"), "add": _("added"), "change": _("changed"), "collection": _("collection"),
+    "confirm": _("confirmed"), "create": _("made"), "delete": _("deleted"), "document": _("document"),
+    "download": _("downloaded"), "export": _("downloaded"), "fail": _("failed"), "gate": _("quality gate changed"),
+    "import": _("imported"), "login": _("log-in"), "logout": _("log-out"), "measure_weights": _("weights measured"),
+    "original": _("original opened"), "overrule": _("quality gate overruled"), "password": _("password changed"),
+    "person": _("user"), "purge": _("deleted for good"), "read": _("read"), "rebalance": _("rebalanced"),
+    "receipt": _("receipt downloaded"), "recover": _("recovered"), "refuse": _("refused"), "request": _("requested"),
+    "restore": _("restored"), "revoke": _("revoked"), "rollback": _("rolled back"), "share": _("sharing changed"),
+    "sync": _("synced"), "thresholds": _("thresholds changed"), "upload": _("uploaded"),
+}  # fmt: skip
+
+
+def kind_words(kind: str) -> str:
+    """evaluationrun -> Evaluation run; a kind without words as it is."""
+    return str(KIND_WORDS.get(kind, kind))
+
+
+def action_words(action: str) -> str:
+    """rolegrant.add -> Role: added."""
+    kind, _dot, verb = action.partition(".")
+    return f"{kind_words(kind)}: {VERB_WORDS.get(verb, words(verb))}" if verb else action
 
 
 def describe_event(event: AuditEvent) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.rules import ADMINISTER, needs
-from collections_app.audit.log import AuditFilter, list_actions, send_audit_log
+from collections_app.audit.log import AuditFilter, action_words, kind_words, list_actions, send_audit_log
 from collections_app.audit.origin import Channel
 from collections_app.errors import ServiceError
 from collections_app.http.lists import Entry, Filter, ListKind, list_page, period
@@ -53,13 +53,13 @@ def _filters(request: PageRequest) -> list[Filter]:
     named = AuditEvent.objects.order_by("subject_kind").exclude(subject_kind="")
     kinds = named.values_list("subject_kind", flat=True).distinct()
     return [
-        Filter("action", gettext("Action"), list_actions(), free=True),
+        Filter("action", gettext("Action"), [(each, action_words(each)) for each in list_actions()], free=True),
         Filter("actor", gettext("User"), entries=(Entry("actor", gettext("User or address")),)),
         Filter("collection", gettext("Collection"), collection_titles(request).items(), free=True),
         period(),
         Filter("channel", gettext("Channel"), [(str(key), name) for key, name in CHANNEL_NAMES.items()]),
         Filter("outcome", gettext("Outcome"), AuditEvent.Outcome.choices),
-        Filter("kind", gettext("Object type"), kinds, free=True),
+        Filter("kind", gettext("Object type"), [(each, kind_words(each)) for each in kinds], free=True),
         Filter("subject", gettext("Object ID"), entries=(Entry("subject", gettext("Object ID")),)),
     ]
 

@@ -18,6 +18,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language, gettext, gettext_noop
 
+from collections_app.audit import log
 from collections_app.domain import formats
 from collections_app.domain.formats import duration, span
 from collections_app.http.page_requests import collection_titles
@@ -183,10 +184,22 @@ def who(name: str) -> str:
 
 @register.filter
 def what_was_done(event: AuditEvent) -> str:
-    """The words of an event of the audit log, with a capital letter in front; its action where it has none."""
+    """The words of an event of the audit log, with a capital letter in front; in other languages than English, in which
+    it is written, and where it has none, its action."""
     if event.what_salt is None:
         return gettext("Details erased")
-    return event.message[:1].upper() + event.message[1:] or event.action
+    message = event.message if (get_language() or "en").startswith("en") else ""
+    return message[:1].upper() + message[1:] or log.action_words(event.action)
+
+
+@register.filter
+def action_words(action: str) -> str:
+    return log.action_words(action)
+
+
+@register.filter
+def kind_words(kind: str) -> str:
+    return log.kind_words(kind)
 
 
 @register.filter

@@ -15,6 +15,7 @@ from django.contrib.auth.models import Group, User
 from django.db.models import Max, QuerySet
 from django.test import Client
 
+from collections_app.access import people
 from collections_app.access.api_keys import NewKey, create_key, revoke_key
 from collections_app.admin.base import AuditedAdmin
 from collections_app.audit import log
@@ -39,7 +40,7 @@ from ragd.types import RetrievePlan
 from retrieval_app.search.query_pipeline import QueryRequest, ask
 from tests import event_schemas
 from tests.retrieval.corpus import bearer, make_collection
-from tests.web.pages import client_of
+from tests.web.pages import client_of, texts
 
 pytestmark = pytest.mark.django_db
 SCHEMAS = Path(log.__file__).parent / "audit_schemas"
@@ -393,6 +394,22 @@ def test_the_page_shows_filters_and_one_event(house: Collection, root: User) -> 
         body = client.get(f"/audit/?view=download&format={form}&q=number").getvalue()
         assert len(body.splitlines()) == 60
     assert client.get("/audit/?view=download&format=xml").status_code == 302
+
+
+def test_the_page_names_actions_and_objects_in_the_language_of_the_reader(house: Collection, root: User) -> None:
+    rita = User.objects.create_user("rita")
+    given, _ = people.grant(rita, "viewer", house, actor=root)
+    people.revoke(given, actor=root)
+    gone, made = AuditEvent.objects.filter(subject_kind="rolegrant")[:2]
+    assert made.message == "gave rita the role “Can view”" and gone.message == "took the role “Can view” from rita"
+    assert made.subject_name == f"rita: Can view in {house.name}"
+    client = client_of(root)
+    rows = texts(client.get("/audit/?action=rolegrant.add"), "#audit-rows tbody td.wide")
+    assert rows[0].startswith("Gave rita the role “Can view”Role: added")
+    assert texts(client.get("/audit/?action=rolegrant.add"), ".filter summary .clip")[0] == "Role: added"
+    german = client.get("/audit/", headers={"Accept-Language": "de"})
+    assert {"Rolle: hinzugefügt", "Rolle: gelöscht"} <= set(texts(german, "#audit-rows tbody td.wide > a"))
+    assert "Gave rita" not in german.content.decode()
 
 
 def test_an_origin_holds_for_its_block_alone() -> None:
