@@ -139,6 +139,18 @@ def test_a_word_divided_at_a_soft_hyphen_is_joined(shown: str, read: str) -> Non
     assert parse(make_pdf([shown], reads={"~": "\u2010"}), "a.pdf").text == read
 
 
+def test_letters_drawn_one_by_one_are_words_beside_an_empty_strip() -> None:
+    drawn = []
+    for row, cells in enumerate([("Sum up", "12"), ("been", "31"), ("seen so", "24"), ("deep", "15")]):
+        for x, text in zip((60, 300), cells, strict=True):
+            for place, letter in enumerate(text):
+                drawn.append(f"BT /F 12 Tf {x + 7 * place} {700 - 12 * row} Td ({letter}) Tj ET" * (letter != " "))
+    document = parse(make_pdf([""], content=zlib.compress(zlib.compress("\n".join(drawn).encode()))), "a.pdf")
+    assert document.text == "| Sum up | 12 |\n| --- | --- |\n| been | 31 |\n| seen so | 24 |\n| deep | 15 |"
+    shown = [document.text[word.start : word.end] for word in document.layout[0].words]
+    assert shown == ["Sum", "up", "12", "been", "31", "seen", "so", "24", "deep", "15"]
+
+
 def spelled(line: str, x: int, step: int) -> bytes:
     """A page with a line whose letters stand each behind the one before, named as Chromium names shaped ones."""
     drawn = [f"BT /F 12 Tf {x} 700 Td"]

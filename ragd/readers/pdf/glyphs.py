@@ -30,7 +30,9 @@ BEFORE_MARK, AFTER_MARK = re.compile(r"[^\W_][\w\u2019\u2010'-]*\Z"), re.compile
 # Digits behind a letter, digit or closing mark, that may be raised: an exponent or the mark of a note.
 DIGITS = re.compile(r"(?<=[^\s\ufffe])[-+\u2212]?\d{1,12}(?:[,\u2013-]\d{1,3})*")
 RAISED, RAISED_MOST = 0.12, 0.9  # of the height of the sign before: how much higher a superscript stands
-PARTED = 0.15  # of the height of a sign: a gap that parts words
+PARTED, FAR = 0.15, 1.0  # of the height of a sign: a gap that parts words; one that parts more
+LINE_END = re.compile(r"(?<=\S)\r\n(?=\S)")
+JOINED = "\u2060"  # for a line end that goes
 
 CharAt = Callable[[int], int]
 
@@ -61,7 +63,7 @@ def read_pieces(text_page: pdfium.PdfTextPage, text: str, shown: Shown) -> list[
     A glyph that stands for nothing reads as U+FFFD, one that stands for NUL as NUL. The hyphen of a divided word stays
     U+FFFE where it goes, and is "-" where it belongs to the word. The letters of a word from right to left are in
     reading order. Raised digits are superscripts behind a power of ten or a unit, and else apart from what they are
-    raised above.
+    raised above. A line end within a word reads as U+2060.
     """
     char_at = char_indexes(text_page, text) or _same
     pieces = list(text)
@@ -75,6 +77,7 @@ def read_pieces(text_page: pdfium.PdfTextPage, text: str, shown: Shown) -> list[
     for match in BROKEN_RANGE.finditer(text):
         pieces[match.start() + 1] = pieces[match.start() + 2] = ""
     if shown.is_upright:
+        _join_letters(text_page, text, pieces, char_at)
         _part_raised(text_page, text, pieces, char_at)
     return None if pieces == list(text) else pieces
 
@@ -129,6 +132,24 @@ def _turn_words(box_of: _Boxes, text: str, pieces: list[str], char_at: CharAt) -
         first, last = (box_of(char_at(place), char_at(place), text[place]) for place in (start, end - 1))
         if first and last and last[0] >= (first[0] + first[2]) / 2:
             pieces[start:end] = pieces[start:end][::-1]
+
+
+def _join_letters(text_page: pdfium.PdfTextPage, text: str, pieces: list[str], char_at: CharAt) -> None:
+    """Take out the line ends that pdfium puts between drawings, as letters may be, of a page with an empty strip."""
+    x, y, base_y, rect = ctypes.c_double(), ctypes.c_double(), ctypes.c_double(), raw.FS_RECTF()
+    close, parted = [], []
+    for match in LINE_END.finditer(text):
+        before, after = char_at(match.start() - 1), char_at(match.end())
+        raw.FPDFText_GetCharOrigin(text_page, before, x, base_y)
+        raw.FPDFText_GetCharOrigin(text_page, after, x, y)
+        if y.value == base_y.value and raw.FPDFText_GetLooseCharBox(text_page, before, ctypes.byref(rect)):
+            height, gap = rect.top - rect.bottom, x.value - rect.right
+            if abs(gap) < FAR * height:
+                (parted if gap > PARTED * height else close).append(match.start())
+    for place in close:
+        pieces[place : place + 2] = JOINED, JOINED
+    for place in parted if len(close) > len(parted) else []:
+        pieces[place : place + 2] = " ", ""
 
 
 def _part_raised(text_page: pdfium.PdfTextPage, text: str, pieces: list[str], char_at: CharAt) -> None:
@@ -249,7 +270,10 @@ def read_words(text_page: pdfium.PdfTextPage, shown: Shown) -> PageWords:
     """The page's text and words. A word that pdfium gives no place stands at the end of the one before."""
     original: str = text_page.get_text_range()
     pieces = read_pieces(text_page, original, shown)
-    skeleton = original if pieces is None else _skeleton(original, pieces)
+    skeleton = original
+    if pieces is not None:
+        skeleton = _skeleton(original, pieces)
+        pieces = ["" if piece == JOINED else piece for piece in pieces]
     char_at = char_indexes(text_page, original)
     box_of = _Boxes(text_page, shown)
     words: list[PlacedWord] = []
