@@ -65,6 +65,16 @@ def test_docx_writes_ruby_behind_its_base_and_joins_soft_hyphens() -> None:
     assert document.text == "東京(とうきょう) antique"
 
 
+def test_docx_keeps_the_signs_of_symbol_fonts() -> None:
+    def sign(font: str, code: str) -> str:
+        return f'<w:r><w:sym w:font="{font}" w:char="{code}"/></w:r>'
+
+    signs = [("Symbol", "F0A3"), ("Symbol", "6D"), ("Symbol", "F0F2"), ("Wingdings", "F0FC"), ("Arial", "2264")]
+    others = [("Symbol", "F0FF"), ("Other", "F061"), ("Symbol", "x"), ("Wingdings", "F001")]
+    document = parse_word(f"<w:p>{''.join(sign(*each) for each in [*signs, *others])}</w:p>")
+    assert document.text == "≤μ∫✓≤"
+
+
 def test_docx_writes_formulas_in_one_line() -> None:
     def run(text: str) -> str:
         return f"<m:r><m:t>{text}</m:t></m:r>"

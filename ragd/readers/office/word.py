@@ -14,6 +14,7 @@ from ragd.readers.archives import Package
 from ragd.readers.assembly import Assembly, read_into
 from ragd.readers.office import ooxml
 from ragd.readers.office.ooxml import attach_embedded
+from ragd.readers.office.symbols import read_symbol
 from ragd.readers.office.wordstyles import Numbering, Styles, number, read_numbering, read_styles
 from ragd.readers.text.formulas import enclose, root_sign
 from ragd.readers.text.markup import (
@@ -315,6 +316,8 @@ class Body:
     def _note_inline(self, name: str, attributes: Attributes) -> None:
         if name in CHARACTERS:
             self._append(CHARACTERS[name])
+        elif name == "sym" and self._run_depth:
+            self._append(read_symbol(attributes.get("font", ""), attributes.get("char", "")))
         elif name == "tab" and self._run_depth:
             self._append("\t")
         elif name == "br":
