@@ -29,6 +29,7 @@ NOT_BASE64 = re.compile(r"[^A-Za-z0-9+/]")
 STRAY_CHARS_SHARE = 0.05  # of a line of base64 that a program on the way has touched
 QUOTED_FROM = re.compile(rb"^>(>*From )", re.MULTILINE)
 MBOX_FROM = re.compile(rb"^From \S.*?\d\d:\d\d.*$", re.MULTILINE)
+SIGNATURE = "-- "  # the line above it
 # They prove who sent the message and say nothing.
 SIGNATURE_TYPES = frozenset(
     {"application/pgp-signature", "application/pkcs7-signature", "application/x-pkcs7-signature"}
@@ -248,6 +249,26 @@ def decode_base64(text: str) -> bytes:
     return base64.b64decode(packed[: len(packed) - (len(packed) % 4 == 1)] + "=" * (-len(packed) % 4))
 
 
+def unflow(text: str, *, keeps_blank: bool) -> str:
+    """The text with the lines joined that a program broke to fit (RFC 3676): those that end in a blank.
+
+    Quoted lines stay as they are. keeps_blank: the blank stands between the two lines too.
+    """
+    lines: list[str] = []
+    is_open = False
+    for line in text.splitlines():
+        content = line.removeprefix(" ")
+        is_fixed = line.startswith(">") or content in ("", SIGNATURE)
+        if is_open and not is_fixed:
+            lines[-1] += content
+        else:
+            lines.append(content)
+        is_open = content.endswith(" ") and not is_fixed
+        if is_open and not keeps_blank:
+            lines[-1] = lines[-1][:-1]
+    return "\n".join(lines)
+
+
 class MessageBody:
     """Goes through the parts of a message: text is returned, files are named to the assembly."""
 
@@ -321,6 +342,8 @@ class MessageBody:
                 self.hidden += [page.warning] if page.warning else []
             elif kind != "text/plain":
                 text = unfold(text)
+            elif str(message.get_param("format", "")).lower() == "flowed":
+                text = unflow(text, keeps_blank=str(message.get_param("delsp", "")).lower() != "yes")
             return f"{text}\n\n{appended}" if appended else text
         if data and kind not in SIGNATURE_TYPES:
             self._assembly.attach(name or kind.replace("/", "."), data, kind)
