@@ -200,6 +200,11 @@ def test_a_page_that_marks_its_main_content_is_read_for_that() -> None:
     assert "Imprint" in two.text and two.text.count("The content of this page") == 12
 
 
+def test_deleted_words_of_a_page_are_left_out_and_buttons_stand_apart() -> None:
+    page = "<p>Price <del>20 €</del><ins>15 €</ins>, <s>was 30 €</s> <button>Buy</button><button>Ask</button></p>"
+    assert parse(page.encode(), "a.html").text == "Price 15 €, was 30 € Buy Ask"
+
+
 def test_phonetic_guides_stand_behind_their_words_in_parentheses() -> None:
     page = "<p><ruby>東京<rp>(</rp><rt>とうきょう</rt><rp>)</rp></ruby>へ<ruby>大阪<rt>おおさか</rt></ruby></p>"
     assert parse(page.encode(), "a.html").text == "東京(とうきょう)へ大阪(おおさか)"
@@ -310,6 +315,20 @@ def test_mail_names_its_attachments_and_keeps_them_when_asked() -> None:
     )
     [kept] = parse(MAIL, "a.eml", limits=ParseLimits(keep_attachments=True)).attachments
     assert kept.data == b"%PDF-"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "text"),
+    [
+        ("format=flowed", "It is due on the 1. May.\nNext\n> quoted \nFrom me \n\n-- \nAnn"),
+        ("format=flowed; delsp=yes", "It is due on the1. May.\nNext\n> quoted \nFrom me\n\n-- \nAnn"),
+        ("charset=utf-8", "It is due on the \n1. May.\nNext\n> quoted \n From me \n\n-- \nAnn"),
+    ],
+)
+def test_lines_that_a_mail_program_broke_are_joined(parameters: str, text: str) -> None:
+    body = "It is due on the \n1. May.\nNext\n> quoted \n From me \n\n-- \nAnn\n"
+    message = f"From: a@example.org\nSubject: S\nContent-Type: text/plain; {parameters}\n\n{body}"
+    assert parse(message.encode(), "a.eml").text.partition("example.org\n\n")[2] == text
 
 
 def test_mail_prefers_the_plain_version_unless_it_is_empty() -> None:

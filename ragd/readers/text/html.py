@@ -189,7 +189,7 @@ def _ancestors(node: LexborNode) -> Iterator[LexborNode]:
 
 
 DROPPED = words(
-    "script style template noscript nav svg iframe object embed canvas select datalist audio video head map"
+    "script style template noscript nav svg iframe object embed canvas select datalist audio video head map del"
     " dialog menu frameset rp"
 )
 FORMULAS = words("math m:math mml:math")
@@ -199,6 +199,7 @@ BLOCKS = words(
     "address article aside blockquote body center dd details div dl dt fieldset figcaption figure footer form"
     " header hgroup hr html legend main p section summary option"
 )
+APART = words("button textarea")  # they stand apart from what is beside them in a line
 SCRIPTS = {"sup": markup.RAISE, "sub": markup.LOWER}
 HEADINGS = {"h1": 1, "h2": 2, "h3": 3, "h4": 4, "h5": 5, "h6": 6}
 DEPTH_LIMIT = 400
@@ -412,6 +413,8 @@ class Walk:
             self._flows[-1].inline.append("\n")
         elif tag in SCRIPTS:
             self._flows[-1].inline.append(SCRIPTS[tag])
+        elif tag in APART:
+            self._flows[-1].inline.append(" ")
         elif tag == "rt":  # how the word before is spoken
             self._flows[-1].inline.append("(")
         elif tag in BLOCKS or tag in HEADINGS:
@@ -456,6 +459,8 @@ class Walk:
             self._flush(HEADINGS[tag])
         elif tag in SCRIPTS:
             self._flows[-1].inline.append(markup.LEVEL)
+        elif tag in APART:
+            self._flows[-1].inline.append(" ")
         elif tag == "rt":
             self._flows[-1].inline.append(")")
         elif tag in BLOCKS:
