@@ -102,7 +102,8 @@ FORMULA = (
 
 def test_odt_writes_formulas_in_their_sentence() -> None:
     def frame(content: str, href: str = "") -> str:
-        return f'<draw:frame><draw:object xlink:href="{href}" xmlns:xlink="x">{content}</draw:object></draw:frame>'
+        drawing = f'<draw:object xlink:href="{href}" xmlns:xlink="x">{content}</draw:object>'
+        return f"<draw:frame>{drawing}<desc>formula</desc></draw:frame>"
 
     body = "<text:p>So {} at rest.</text:p>"
     data = builders.make_odt(body.format(frame("", "./Object 1")))
@@ -439,7 +440,7 @@ def test_odt_lists_go_on_with_others_and_begin_where_they_state() -> None:
     ]  # fmt: skip
 
 
-def test_odt_keeps_fields_and_leaves_out_the_names_of_pictures_and_of_authors_of_comments() -> None:
+def test_odt_keeps_fields_and_sets_the_names_of_pictures_apart() -> None:
     body = (
         "<text:p>Bonn, <text:date>5 May</text:date>, <text:title>Rules</text:title> by <text:creator>Ann</text:creator>"
         "<draw:frame><draw:image/><svg:title>Logo</svg:title><svg:desc>A logo</svg:desc></draw:frame>."
@@ -447,7 +448,7 @@ def test_odt_keeps_fields_and_leaves_out_the_names_of_pictures_and_of_authors_of
         "</text:p>"
     )
     data = builders.make_odt(f'<office:text xmlns:svg="svg" xmlns:dc="dc">{body}</office:text>')
-    assert parse(data, "a.odt").text == "Bonn, 5 May, Rules by Ann.\n\nComment: why"
+    assert parse(data, "a.odt").text == "Bonn, 5 May, Rules by Ann.\n\nLogo\n\nA logo\n\nComment: why"
 
 
 def test_odp_maps_slides() -> None:

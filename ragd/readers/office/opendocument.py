@@ -176,6 +176,7 @@ class Content:
         self._scripts = scripts or {}
         self._formulas = formulas or {}
         self._formula = MathML()
+        self._has_formula = False  # the frame that is open
         self._spans: list[str] = []
         self._lists: list[OpenList] = []
         self._counts: dict[tuple[str, int], int] = {}  # how far lists have come, by style or name, and level
@@ -278,10 +279,13 @@ class Content:
             self._append("\t")
         elif name == "line-break":
             self._append("\n")
+        elif name == "frame":
+            self._has_formula = False
         elif name == "object":
             self._add_formula(self._formulas.get(attributes.get("href", "").removeprefix("./"), ""))
 
     def _add_formula(self, text: str) -> None:
+        self._has_formula |= bool(text)
         if self._flows[-1].paragraphs:
             self._append(text)
         elif text:
@@ -289,15 +293,23 @@ class Content:
 
     def _append(self, piece: str) -> None:
         paragraphs = self._flows[-1].paragraphs
-        if paragraphs and (self._only_depth or not self._only) and not self._is_silent():
+        if not paragraphs or (self._only and not self._only_depth) or self._is_silent():
+            return
+        if not self._is_label():
             paragraphs[-1].append(piece)
+        elif not self._has_formula:  # whose description is always "formula"
+            self._flows[-1].after.append(markup.squeeze(piece))
 
     def _is_silent(self) -> bool:
-        """Whether the open element tells of a comment, a note or a picture what the document does not show."""
+        """Whether the open element tells of a comment or a note what the document does not show."""
         name, outer = self._names[-1], self._names[-2:-1]
         if name in ("creator", "date"):
             return outer == ["annotation"]
-        return name in ("note-citation", "desc") or (name == "title" and outer not in (["p"], ["h"], ["span"], ["a"]))
+        return name == "note-citation"
+
+    def _is_label(self) -> bool:
+        """Whether the open element is the title or the description of a picture."""
+        return self._names[-1] in ("title", "desc") and self._names[-2:-1] not in (["p"], ["h"], ["span"], ["a"])
 
     def _end_paragraph(self, name: str) -> None:
         flow = self._flows[-1]
