@@ -41,7 +41,17 @@ from retrieval_app.answers.question import (
     split_questions,
     without,
 )
-from retrieval_app.answers.question_match import KEY, KEY_LINE, QUESTION_MARKS, VALUE_CERTAINTY, Sentence, Weighing
+from retrieval_app.answers.question_match import (
+    BRACKETED,
+    HEADED,
+    KEY,
+    KEY_LINE,
+    QUESTION_MARKS,
+    VALUE_CERTAINTY,
+    Sentence,
+    Weighing,
+    whole,
+)
 from retrieval_app.llm.chat_model import TokenUsage
 
 SOURCES_READ = 12
@@ -428,8 +438,12 @@ def find_overview(question: Question, sentences: Sequence[Sentence], sources: Se
     """Of "What is ... about?" how the document or section of that name begins, and the headings of the document; [] for
     another question, and where no source is of that name."""
 
+    numbers = [name for name in question.names if name[0].isdigit()]
+
     def is_named(name: str) -> bool:
-        return bool(question.about) and {*content_words(name, question.language)} == question.about
+        words = {*content_words(BRACKETED.sub("", name), question.language)}
+        is_whole = all(whole(number).search(name) for number in numbers)
+        return bool(question.about) and is_whole and words - HEADED == question.about - HEADED
 
     def place_of(sentence: Sentence) -> int:
         return sources[sentence.source].start + sentence.start

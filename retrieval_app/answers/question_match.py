@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -63,8 +64,9 @@ QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 KEY = r"[^\W\d_][^\n:|.!?]{0,40}"
 KEY_LINE = regex.compile(rf"^[ \t]*({KEY}):[ \t]+(?=\S)", regex.MULTILINE)  # "Weight: 38 kg"
 _ENUMERATION = regex.compile(r"(?:[^,;،、]{2,}[,;،、]){2}")
-_BEHIND = regex.compile(r"\([^()]*\)")  # "Rare (up to 1 in 1,000): ..."
-_HEADED = frozenset(MODEL["headed"]["words"].split())
+_NUMBERED = regex.compile(r"\b(\p{L}{3,}) (\d[\d.,]*)")
+BRACKETED = regex.compile(r"\([^()]*\)")  # "Rare (up to 1 in 1,000): ..."
+HEADED = frozenset(MODEL["headed"]["words"].split())
 _MARKS = regex.compile(r"[\W_]+")
 _NUMERAL = regex.compile(rf"\b(?:{fold(MODEL['numeral']['words'])})\b|{MODEL['numeral']['unspaced']}")
 
@@ -212,7 +214,7 @@ class Weighing:
         for index, place in enumerate(self.places):
             key = KEY_LINE.match(place.text) if not place.is_row else None
             cell = place.first_cell if len(place.columns or ()) == 2 else ""
-            words = content_words(_BEHIND.sub("", key[1] if key else cell), language)
+            words = content_words(BRACKETED.sub("", key[1] if key else cell), language)
             held = self._matcher.match(words) > 0
             if words and 2 * held.sum() >= len(set(words)) and not held.all():
                 around = np.maximum(self._titles[place.source], self._headings[place.heading])
@@ -235,7 +237,7 @@ class Weighing:
         """Of "What acid cleans it?" the sentences without acid, where one with it stands in a passage that holds every
         word of the question."""
         place = self._matcher.places.get(self.question.focus)
-        if place is None or self.question.focus in _HEADED:
+        if place is None or self.question.focus in HEADED:
             return np.zeros(len(self.places))
         whole: np.ndarray = np.all(self._passages > 0, axis=1)
         has = self._held[:, place] > 0
@@ -301,9 +303,8 @@ class Weighing:
         does not hold the number itself."""
         behind = np.zeros(len(self.places))
         for number in {name for name in self.question.names if len(name) > 1 and name[0].isdigit()}:
-            whole = regex.compile(rf"(?<![\d.,]){regex.escape(number)}(?![.,]?\d)")
-            if any(whole.search(place.heading) for place in self.places):
-                lacks = [not whole.search(f"{place.heading}\n{place.said}") for place in self.places]
+            if any(whole(number).search(place.heading) for place in self.places):
+                lacks = [not whole(number).search(f"{place.heading}\n{place.said}") for place in self.places]
                 behind = np.maximum(behind, np.array(lacks, float))
         return behind
 
@@ -350,17 +351,32 @@ class Weighing:
         )
         return max(value, VALUE_CERTAINTY) if is_certain else value
 
-    def _lacks_key(self) -> bool:
-        """Whether no source holds a number or key of the question, or that of which it asks how many."""
+    def _lacks_key(self) -> int:
+        """1 where no source holds a number or key of the question, or that of which it asks how many; 2 where it is
+        another number of the same thing; else 0."""
         texts = " ".join(f"{source.context} {source.content}" for source in self.sources)
         texts, asked = (_GROUPS.sub("", each) for each in (texts, _CLOCK.sub(" ", self.question.text)))
         spelled: Mapping[str, str] = MODEL["numeral"]["spelled"]
         numbers = {each.rstrip(".,") for each in NUMBER.findall(asked)}
         if any(each not in texts and not regex.search(spelled.get(each, "(?!)"), fold(texts)) for each in numbers):
-            return True
+            return 1
+        if any(self._numbers_another(texts, *each.groups()) for each in _NUMBERED.finditer(asked)):
+            return 2
         is_counted = self.question.asks == "count" and self.question.language in MEASURES  # others bend their nouns
         focus = self._matcher.places.get(self.question.focus) if is_counted else None
-        return focus is not None and not self._passages[:, focus].any()
+        return int(focus is not None and not self._passages[:, focus].any())
+
+    def _numbers_another(self, texts: str, word: str, number: str) -> bool:
+        """Whether the texts have the word beside other numbers alone, as "locker 17" of "locker 24". A version or
+        a year may stand without it."""
+        words, number = content_words(word, self.question.language), number.rstrip(".,")
+        if not words or words[0] in HEADED or _YEAR.fullmatch(number):
+            return False
+        beside = rf"\b{regex.escape(word)}\W{{1,3}}(\d[\d.,]*)|(\d[\d.,]*)\W{{1,3}}{regex.escape(word)}\b"
+        numbers = [
+            each.rstrip(".,") for pair in regex.findall(beside, texts, regex.IGNORECASE) for each in pair if each
+        ]
+        return bool(numbers) and number not in numbers
 
     def titled(self) -> tuple[set[str], list[int]]:
         """The words of the question that a title or the headings above a passage have in the same form, and the sources
@@ -425,12 +441,26 @@ class Weighing:
         return bool(above[:1].all() and len(above) and (above | around).all())
 
     def is_headed(self, index: int) -> bool:
-        """Whether the heading above a sentence gives what is asked for: the version, the section, or a date that the
-        sentence lacks."""
+        """Whether the heading above a sentence gives what is asked for: the version, the section, the person, or a date
+        that the sentence lacks."""
         place, moment = self.places[index], find_expression("moment", self.question.language)
         if self.question.kind == "date":
-            return bool(moment and moment.search(fold(place.heading)) and not moment.search(fold(place.said)))
-        return bool(place.heading) and self.question.focus in _HEADED
+            numbers = [name for name in self.question.names if name[0].isdigit()]
+            is_keyed = bool(numbers) and all(whole(number).search(place.heading) for number in numbers)
+            is_said = bool(moment and moment.search(fold(place.said))) and not is_keyed
+            return bool(moment and moment.search(fold(place.heading))) and not is_said
+        return self._names_somebody(place) or (bool(place.heading) and self.question.focus in HEADED)
+
+    def _names_somebody(self, place: Sentence) -> bool:
+        """Whether the heading is the name, unknown to the question, of whom a sentence without a name speaks."""
+        pronoun, language = find_expression("somebody", self.question.language), self.question.language
+        names = find_names(f": a {place.heading}", language)
+        said = [name for name in find_names(place.said, language) if name not in self.question.text]
+        if pronoun is None or len(names) < 2 or said:
+            return False
+        is_meant = self.question.kind == "person" or bool(pronoun.match(fold(place.said)))
+        is_new = not any(name in self.question.text for name in names)
+        return is_meant and is_new and bool(pronoun.search(fold(self.sources[place.source].content)))
 
     def is_of(self, name: str) -> bool:
         """Whether the question has every word of a heading, key or cell."""
@@ -524,6 +554,12 @@ class Weighing:
             term = place.first_cell
         words = content_words(term, self.question.language)
         return len(words) <= len(self.question.words) + 1 and bool((self._matcher.match(words) > 0).all())
+
+
+@lru_cache(maxsize=64)
+def whole(number: str) -> regex.Pattern[str]:
+    """Finds a number that is no part of another."""
+    return regex.compile(rf"(?<![\d.,]){regex.escape(number)}(?![.,]?\d)")
 
 
 def _forms(text: str) -> set[str]:
