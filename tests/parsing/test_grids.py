@@ -190,6 +190,21 @@ def test_merged_cells_of_a_sheet_carry_their_value() -> None:
     assert [entry[3] for entry in shown(parsed)] == ["1", "3", "4:6"]
 
 
+def test_the_name_of_a_group_of_rows_is_no_part_of_the_header() -> None:
+    buffer = io.BytesIO()
+    book = xlsxwriter.Workbook(buffer, {"in_memory": True})
+    page = book.add_worksheet("S")
+    page.write_row("A1", ["Course", "", "", "Fee"])
+    page.merge_range("B1:C1", "Time")
+    page.merge_range("A2:D2", "Children")
+    page.write_row("A3", ["Crawl", 9, 10, 40])
+    book.close()
+    assert read(buffer.getvalue(), "a.xlsx").text.split("\n")[2:] == [
+        "| Course | Time | Time | Fee |", "| --- | --- | --- | --- |", "| Children | Children | Children | Children |",
+        "| Crawl | 9 | 10 | 40 |",
+    ]  # fmt: skip
+
+
 def test_merged_cells_that_cover_a_whole_sheet_are_bounded() -> None:
     parsed = read(
         sheet_xml(

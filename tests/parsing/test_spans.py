@@ -57,6 +57,11 @@ def rows_of(markup: str) -> list[str]:
             for head in ("<tr><th>Course<th>Day<th>Fee", "<thead><tr><th>Course<th>Day<th>Fee<tbody>")
         ),
         (
+            "<tr><td>Course<td colspan=2>Time<td>Fee<tr><td colspan=4>Children<tr><td>Crawl<td>9<td>10<td>40",
+            ["| Course | Time | Time | Fee |", "| Children | Children | Children | Children |",
+             "| Crawl | 9 | 10 | 40 |"],
+        ),
+        (
             "<thead><tr><th>R<th colspan=2>Sales<tr><th><th>2023<th>2024<tbody><tr><th colspan=3>EU<tr><td>a<td>1<td>2",
             ["| R | Sales 2023 | Sales 2024 |", "| EU | EU | EU |", "| a | 1 | 2 |"],
         ),

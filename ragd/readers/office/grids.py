@@ -90,7 +90,7 @@ class Grid:
             if end is not None and sum(column <= each <= end[1] - self.first_column for each in used) > 1
         ]
         deep = {end[0] - number + 1 if end else 1 for column, end in ends.items() if column not in wide}
-        if not wide:
+        if not wide or table[1].used == table[0].used[:1]:  # the second row names a group of rows
             return 1
         if len(deep) == 1 and 1 < (depth := deep.pop()) <= min(HEADER_ROWS_MAX, len(table) - 1):
             return depth if table[depth - 1].number == table[0].number + depth - 1 else 1

@@ -172,7 +172,7 @@ def _header_rows(grid: Sequence[Sequence[_Placed]], columns: Sequence[int], mark
     if marked or len(grid) < 3:
         return 1
     cells = [cell for cell in grid[0] if cell.text]
-    if not any(cell.columns > 1 for cell in cells):
+    if not any(cell.columns > 1 for cell in cells) or _title(grid[1], columns):
         return 1
     deep = {cell.rows for cell in cells if cell.columns == 1}
     if len(deep) == 1 and 1 < (depth := deep.pop()) <= HEADER_ROWS_MAX and depth < len(grid):
