@@ -14,7 +14,7 @@ from ragd.readers.arrangement.shapes import PlacedWord
 from ragd.readers.assembly import read_document
 from ragd.readers.pdf import glyphs as pieces
 from ragd.readers.pdf.glyphs import PageWords
-from ragd.readers.pdf.reader import _render
+from ragd.readers.pdf.reader import _render, _turn_phrases
 from ragd.readers.types import ParsedDocument, Source
 from tests.parsing.builders import _Pdf, deflated_zeros, make_pdf, sample
 from tests.refusals import raises_with
@@ -166,6 +166,25 @@ def spelled(line: str, x: int, step: int) -> bytes:
 def test_letters_drawn_from_the_left_are_read_from_the_right(read: str) -> None:
     numbers = re.sub(r"\d+", lambda match: match.group()[::-1], read)
     assert parse(spelled(numbers[::-1], 60, 7), "a.pdf").text == read
+
+
+@pytest.mark.parametrize(
+    ("drawn", "read"),
+    [
+        ("open and مكب 25 ابحرم done on and on", "open and مرحبا 25 بكم done on and on"),
+        ("open and ابحرم done", "open and مرحبا done"),
+    ],
+)
+def test_phrases_from_right_to_left_are_read_so_in_lines_of_other_scripts(drawn: str, read: str) -> None:
+    assert parse(spelled(drawn, 60, 7), "a.pdf").text == read
+
+
+def test_words_that_step_back_in_a_line_from_right_to_left_are_turned_round() -> None:
+    places = [("שלום", 500), ("morning", 456), ("good", 420), ("עולם", 380)]
+    words = [PlacedWord(text, x, 40, x + 36, 52, " " if text != "שלום" else "\n") for text, x in places]
+    turned = _turn_phrases(PageWords("", words, 0, {}, 600, 800))
+    assert turned.text == "שלום good morning עולם"
+    assert [word.x0 for word in turned.words] == [500, 420, 456, 380]
 
 
 @pytest.mark.parametrize("read", ["مرحبا", "مرحبا بكم"])

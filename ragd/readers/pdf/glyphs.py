@@ -137,7 +137,8 @@ def _turn_words(box_of: _Boxes, text: str, pieces: list[str], char_at: CharAt) -
 def _join_letters(text_page: pdfium.PdfTextPage, text: str, pieces: list[str], char_at: CharAt) -> None:
     """Take out the line ends that pdfium puts between drawings, as letters may be, of a page with an empty strip."""
     x, y, base_y, rect = ctypes.c_double(), ctypes.c_double(), ctypes.c_double(), raw.FS_RECTF()
-    close, parted = [], []
+    close: list[int] = []
+    parted: list[int] = []
     for match in LINE_END.finditer(text):
         before, after = char_at(match.start() - 1), char_at(match.end())
         raw.FPDFText_GetCharOrigin(text_page, before, x, base_y)

@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pypdfium2 as pdfium
 import pypdfium2.raw as raw
@@ -14,7 +14,7 @@ import pypdfium2.raw as raw
 from ragd.readers.arrangement.arrange import Rendered, arrange, is_whole, locate, render
 from ragd.readers.arrangement.shapes import SAME_LINE, Block, Box, Cell, PlacedWord, Rule, Table, TextBlock
 from ragd.readers.assembly import Assembly
-from ragd.readers.pdf.glyphs import PageWords, Shown, read_words
+from ragd.readers.pdf.glyphs import LETTER, PageWords, Shown, read_words
 from ragd.readers.pdf.hidden import HiddenText, read_rules
 from ragd.readers.scans.words import describe
 from ragd.readers.types import COPYING_RESTRICTED, PageLayout, ParseError, RecognizedPage, Source, Word
@@ -30,7 +30,7 @@ def lay_out(page: pdfium.PdfPage, text_page: pdfium.PdfTextPage, number: int) ->
     Where the order cannot be told, or a word would be lost, pdfium's order stays.
     """
     shown = Shown(page)
-    found = read_words(text_page, shown)
+    found = _turn_phrases(read_words(text_page, shown))
     rendered = _render(found, read_rules(page, shown) if len(found.words) > FEW_WORDS else [])
     placed = zip(rendered.places, found.words, strict=True)
     words = sorted((*place, word.x0, word.y0, word.x1, word.y1) for place, word in placed if place is not None)
@@ -52,7 +52,54 @@ def _render(found: PageWords, rules: Sequence[Rule]) -> Rendered:
 
 def _right_to_left(words: Sequence[PlacedWord]) -> int:
     """How many words are of scripts from right to left."""
-    return sum(1 for word in words if not word.text.isascii() and RIGHT_TO_LEFT.search(word.text))
+    return sum(map(_is_right_to_left, words))
+
+
+def _is_right_to_left(word: PlacedWord) -> bool:
+    return not word.text.isascii() and RIGHT_TO_LEFT.search(word.text) is not None
+
+
+def _turn_phrases(found: PageWords) -> PageWords:
+    """Turn round the phrases that pdfium gives against the direction of their script, as in lines of another one."""
+    given, words = found.words, list(found.words)
+    if not _right_to_left(words):
+        return found
+    start = last = 0
+    for number in range(1, len(given) + 1):
+        to_the_left = _is_right_to_left(given[start])
+        is_against = _steps_on if to_the_left else _steps_back
+        if number < len(given) and is_against(given[number - 1], given[number]):
+            has_letters = LETTER.search(given[number].text) is not None
+            if has_letters and _is_right_to_left(given[number]) == to_the_left:
+                last = number
+            if last == number or not has_letters:
+                continue
+        phrase = given[start : last + 1]
+        words[start : last + 1] = [
+            word._replace(gap=place.gap) for word, place in zip(phrase[::-1], phrase, strict=True)
+        ]
+        start = last = number
+    if words == given:
+        return found
+    return replace(found, words=words, text="".join(f"{word.gap}{word.text}" for word in words).strip())
+
+
+def _steps_on(before: PlacedWord, word: PlacedWord) -> bool:
+    """Whether a word goes on to the right of the one before it in a line."""
+    return -1 <= word.x0 - before.x1 < _blank(before, word)
+
+
+def _steps_back(before: PlacedWord, word: PlacedWord) -> bool:
+    """Whether a word goes on to the left of the one before it in a line, as words of another direction do."""
+    return -1 <= before.x0 - word.x1 < _blank(before, word)
+
+
+def _blank(before: PlacedWord, word: PlacedWord) -> float:
+    """How far apart the words of a line stand at most: their height; -1 where they are in different lines."""
+    heights = before.y1 - before.y0, word.y1 - word.y0
+    shared = min(before.y1, word.y1) - max(before.y0, word.y0)
+    is_line = word.gap is not None and "\n" not in word.gap and shared > SAME_LINE * min(heights)
+    return max(heights) if is_line else -1.0
 
 
 def _mirror(words: Sequence[PlacedWord], width: float) -> list[PlacedWord]:
@@ -73,13 +120,6 @@ def _forward(words: Sequence[PlacedWord]) -> list[PlacedWord]:
             result[number] = word._replace(x0=left + right - word.x1, x1=left + right - word.x0)
         start = end
     return result
-
-
-def _steps_back(before: PlacedWord, word: PlacedWord) -> bool:
-    """Whether a word goes on to the left of the one before it in a line, as words of another direction do."""
-    height, shared = before.y1 - before.y0, min(before.y1, word.y1) - max(before.y0, word.y0)
-    is_line = word.gap is not None and "\n" not in word.gap and shared > SAME_LINE * min(height, word.y1 - word.y0)
-    return is_line and word.x1 <= before.x0 + 1 and before.x0 - word.x1 < height
 
 
 def _blocks(found: PageWords, rules: Sequence[Rule]) -> list[Block]:
