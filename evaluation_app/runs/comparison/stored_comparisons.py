@@ -15,8 +15,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from django.db.models import Q
 from django.utils.translation import gettext_noop
 from pydantic import TypeAdapter
 
+from collections_app.access.context import current_access, system_access
 from collections_app.errors import ServiceError, WrongValueError
 from evaluation_app.golden.sets import Criteria
 from evaluation_app.measures import statistics
@@ -269,6 +270,10 @@ class PairFigures:
     unpaired: int
     contents: tuple[str, str]
 
+    def within(self, positions: Set[int]) -> PairFigures:
+        """The same with these questions alone, which whoever asks may see."""
+        return replace(self, questions=tuple(item for item in self.questions if item.position in positions))
+
 
 def check_comparable(base: EvaluationRun, other: EvaluationRun) -> None:
     """Raises ServiceError 409 "not_comparable" when the two did not ask the same questions."""
@@ -394,7 +399,7 @@ def _mean_of(name: str, items: Mapping[int, RunItem]) -> Mean:
 
 
 OTHERS_MAX = 7
-FORMAT = 1  # of what is kept; another one is computed anew
+FORMAT = 2  # of what is kept; another one is computed anew
 FIGURES: TypeAdapter[PairFigures] = TypeAdapter(PairFigures)
 
 
@@ -471,7 +476,11 @@ def differences(
     Runs that are still going are compared as far as both have come; finished pairs are kept, and all that are kept of
     the base count as looks. keep: False reads and writes nothing that is kept, and these runs are the only looks.
     """
-    figures = _figures(base, others, keep=keep)
+    with system_access():  # they are of all questions, whoever asks first
+        figures = _figures(base, others, keep=keep)
+    if not current_access().unbound:
+        seen = {run.pk: set(run.items.values_list("position", flat=True)) for run in (base, *others)}
+        figures = {pk: pair.within(seen[base.pk] & seen[pk]) for pk, pair in figures.items()}
     looks = {pk: _p_of(pair) for pk, pair in figures.items()}
     if keep:
         looks = dict(RunComparison.objects.filter(base=base).values_list("other", "p")) | looks
