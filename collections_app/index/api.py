@@ -25,6 +25,7 @@ from collections_app.http.schemas import (
 from collections_app.index import estimate
 from collections_app.index import services as service
 from collections_app.index.measurements import submit_measurement
+from collections_app.index.swap import read_report
 from ragd.types import ChunkPolicy, Placement, VectorType
 
 router = Router(auth=BearerAuth(), tags=["index-versions"])
@@ -55,7 +56,9 @@ class IndexVersionRequest(Request):
 
 class IndexVersionItem(Schema):
     model_config = ConfigDict(
-        alias_generator=read_from("index_version", own=(*estimate.IndexVersionState.__slots__, "job_id", "job_error"))
+        alias_generator=read_from(
+            "index_version", own=(*estimate.IndexVersionState.__slots__, "job_id", "job_error", "gate_report")
+        )
     )
 
     number: int
@@ -106,6 +109,10 @@ class IndexVersionItem(Schema):
     gate_reason: str = Field(description="reason for overriding the quality gate")
     gate_by: str
     gate_at: datetime | None
+
+    @staticmethod
+    def resolve_gate_report(state: estimate.IndexVersionState) -> dict[str, Any]:
+        return read_report(state.index_version)
 
     @staticmethod
     def resolve_job_id(state: estimate.IndexVersionState) -> UUID | None:

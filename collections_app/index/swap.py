@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from psycopg.errors import LockNotAvailable
 
-from collections_app.access.context import system_access
+from collections_app.access.context import current_access, system_access
 from collections_app.audit import services
 from collections_app.chunks.policies import policy_for
 from collections_app.collections.models import name_actor
@@ -194,6 +194,7 @@ def drop_leftovers() -> int:
     return dropped
 
 
+HIDDEN = "SELECT name FROM unnest(%(doc_ids)s::text[]) AS name WHERE ragd_hides(%(collection)s, ARRAY[name])"
 GateState = IndexVersion.GateState
 CLEARED: Mapping[str, Any] = {"gate_state": "", "gate_report": {}, "gate_reason": "", "gate_by": "", "gate_at": None}
 REASON_CHARS_MAX = 2000
@@ -234,6 +235,18 @@ def may_serve(collection: Collection, index_version: IndexVersion, alive: Callab
     state = GateState.PASSED if verdict.passed else GateState.HELD
     _note(index_version, **{**CLEARED, "gate_state": state, "gate_report": dict(verdict.report)})
     return verdict.passed
+
+
+def read_report(index_version: IndexVersion) -> dict[str, Any]:
+    """`gate_report` without the questions of documents that whoever asks may not read."""
+    report: dict[str, Any] = index_version.gate_report
+    changed = report.get("changed", [])
+    if not changed or current_access().unbound:
+        return report
+    doc_ids = [name for each in changed for name in each["documents"]]
+    values = {"collection": index_version.collection_id, "doc_ids": doc_ids}
+    hidden = {name for (name,) in fetch_all(connection, HIDDEN, values)}
+    return report | {"changed": [each for each in changed if hidden.isdisjoint(each["documents"])]}
 
 
 def request_again(index_version: IndexVersion) -> None:

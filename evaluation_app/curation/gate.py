@@ -350,6 +350,7 @@ class QuestionPair:
             "id": self.question.pk,
             "question": self.question.golden.question,
             "category": self.question.golden.category,
+            "documents": list(self.question.golden.relevant_docs),
             "before": self.before,
             "after": self.after,
             "rank_before": self.rank_before,

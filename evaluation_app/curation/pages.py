@@ -32,6 +32,7 @@ from collections_app.http.page_requests import (
 )
 from collections_app.index.estimate import index_version_states
 from collections_app.index.services import activate_index_version, get_index_version
+from collections_app.index.swap import read_report
 from collections_app.models import Chunk, Collection, Document, IndexVersion
 from evaluation_app.curation import expectations
 from evaluation_app.curation.expectations import ProposedChange, expectations_of
@@ -249,7 +250,7 @@ def gate_report(request: PageRequest, name: str, number: int) -> HttpResponse:
     response, status = submit_form(request, form, save)
     if response:
         return response
-    report = result.gate_report
+    report = read_report(result)
     states = {state.index_version.pk: state for state in index_version_states(collection)}
     context = {
         "collection": collection,
