@@ -246,11 +246,13 @@ def start_models(
     documents = Document.objects.filter(collection=collection, enabled=True)
     chosen = choose_plan(collection, None, {}).plan
     with transaction.atomic():
-        Collection.objects.select_for_update(no_key=True).get(pk=collection.pk)
         active = EvaluationRun.objects.filter(
             experiment__kind=Experiment.Kind.MODELS, collection_name=collection.name, state__in=("queued", "running")
         )
-        if active.exists():
+        with system_access():  # who evaluates may not lock the collection, nor see every experiment of it
+            Collection.objects.select_for_update(no_key=True).get(pk=collection.pk)
+            is_active = active.exists()
+        if is_active:
             raise ServiceError(
                 "another experiment with models of this collection is running; wait for it, or cancel it"
             )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from django.db import transaction
 
+from collections_app.access.context import system_access
 from collections_app.audit import services
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_store
@@ -216,9 +217,10 @@ def calibrate(
         raise InvalidInput(f"target must be above 0.5 and at most 1, not {target}", field="target")
     chosen = plan or choose_plan(collection, None, {}).plan
     golden_set_version = keep_version(golden_set, reason="calibration", actor=actor)
-    questions = [golden for _, golden in asked_questions(golden_set)]
-    strange = [Golden(golden.question) for other in unanswerable for _, golden in asked_questions(other)]
-    with telemetry.silenced(), transaction.atomic():
+    # of all documents, as everybody searches by what is fitted
+    with system_access(), telemetry.silenced(), transaction.atomic():
+        questions = [golden for _, golden in asked_questions(golden_set)]
+        strange = [Golden(golden.question) for other in unanswerable for _, golden in asked_questions(other)]
         store = open_store(collection)
         lists = label_questions([*questions, *strange], chosen, store)
         index_version = store.collection.index_version

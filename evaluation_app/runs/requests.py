@@ -25,6 +25,7 @@ from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
 import ragd
+from collections_app.access.context import system_access
 from collections_app.access.models import EVERYTHING, CollectionScope
 from collections_app.access.permissions import Permission
 from collections_app.access.services import require_in
@@ -284,7 +285,8 @@ def estimate_plans(golden_set: GoldenSet, plans: Sequence[RetrievePlan], setting
 
     A plan is estimated from runs with the same reranker, which takes most of the time, where there are any.
     """
-    questions = golden_set.questions.filter(suggested=False).count()
+    with system_access():  # a run asks also those that who starts it may not see
+        questions = golden_set.questions.filter(suggested=False).count()
     runs = _runs_alike(golden_set.collection_name, settings)
     if runs:
         alike = {plan.rerank: [run for run in runs if run.rerank == plan.rerank][:RUNS_LOOKED_AT] for plan in plans}
@@ -314,14 +316,13 @@ def count_model_calls(golden_set: GoldenSet, plan: RetrievePlan, settings: RunSe
     """
     if not settings.answers:
         return 0
-    accepted = golden_set.questions.filter(suggested=False)
+    with system_access():
+        accepted = golden_set.questions.filter(suggested=False)
+        asked, compared = accepted.count(), accepted.exclude(expected_answer="").count()
     each = 1 + (plan.k + 1 if settings.contributions else 0) if asks_model else 0
     if has_judge_model():
         each += sum(rubric.kind == "prompt" for rubric in read_rubrics(golden_set.rubrics))
-    calls = each * accepted.count()
-    if settings.chat_judges:
-        calls += len(settings.chat_judges) * accepted.count() + accepted.exclude(expected_answer="").count()
-    return calls
+    return each * asked + (len(settings.chat_judges) * asked + compared if settings.chat_judges else 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,6 +321,7 @@ def keep_calibration(
 ) -> Calibration:
     """Keep it in place of the one that is there; whether the step is on stays as it was. For data and figures see
     `Calibration`. Raises UnknownCollection for one that was deleted."""
+    require(Permission.WRITE, collection.pk)
     if not Collection.objects.live().select_for_update(no_key=True).filter(pk=collection.pk).exists():
         raise UnknownCollection(f"collection {collection.name!r} was deleted", field="collection")
     before = calibration_of(collection)

@@ -1,14 +1,16 @@
 """Changes by somebody who may not see all rows: they hold for all, take nothing hidden along, and tell nothing of it.
 
 bob evaluates in a collection with a document that only ada may read. An administrator made a set of three questions,
-the second of which expects that document, and a run whose items all found it.
+the second of which expects that document, a run whose items all found it, and two whose items found one document each.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,17 +18,27 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from collections_app.access.api_keys import NewKey, create_key
+from collections_app.access.context import SYSTEM, Forbidden, using_access
 from collections_app.access.document_access import set_access
 from collections_app.access.permissions import Role
+from collections_app.access.services import access_of_user
 from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
-from collections_app.models import Collection, Document, RoleGrant
+from collections_app.errors import ServiceError
+from collections_app.index.swap import ensure_serving
+from collections_app.models import Collection, Document, IndexVersion, RoleGrant
+from evaluation_app.experiments import services
+from evaluation_app.failures.fixes import refresh_modes
 from evaluation_app.golden import edits
+from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.sets import keep_version
 from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenQuestion, GoldenSet, GoldenSetVersion
-from evaluation_app.runs import lifecycle
+from evaluation_app.runs import calibration_fit, lifecycle
+from evaluation_app.runs.requests import count_model_calls, estimate_plans
 from evaluation_app.scoring.judge_selection import RunSettings
 from ragd.types import RetrievePlan
+from retrieval_app.plans.services import keep_calibration
+from retrieval_app.search.confidence import Rule, Weights
 from tests.access.marsh import WORD
 from tests.api.conftest import Api
 from tests.web.pages import client_of
@@ -41,6 +53,7 @@ class Pond:
     collection: Collection
     golden: GoldenSet
     run: EvaluationRun
+    narrow_runs: list[EvaluationRun]
     bob: User
 
     @property
@@ -70,14 +83,16 @@ def module_pond(module_db: None) -> Pond:
         edits.add_question(golden, {"question": text, "expected_doc_ids": [doc_id]})
     request = lifecycle.RunRequest(PLAN, settings=RunSettings(answers=False, judge="none", cut=3))
     run = lifecycle.run_now(lifecycle.start_run(golden, request, send=False))
+    narrow = replace(request, plan=replace(PLAN, k=1, mode="lexical"))
+    narrow_runs = [lifecycle.run_now(lifecycle.start_run(golden, narrow, send=False)) for _ in range(2)]
     set_access(collection, ["heron"], users=[ada.pk])
-    return Pond(collection, golden, run, bob)
+    return Pond(collection, golden, run, narrow_runs, bob)
 
 
 @pytest.fixture
 def pond(module_pond: Pond, db: None) -> Pond:
     golden, run = GoldenSet.objects.get(pk=module_pond.golden.pk), EvaluationRun.objects.get(pk=module_pond.run.pk)
-    return Pond(module_pond.collection, golden, run, module_pond.bob)
+    return replace(deepcopy(module_pond), golden=golden, run=run)
 
 
 @pytest.fixture
@@ -258,3 +273,78 @@ def test_a_key_of_nobody_watches_all_runs_but_those_of_hidden_documents(
     for address in ("/runs/{}", "/runs/{}/spans"):
         statuses = [watcher.get(address.format(pk)).status_code for pk in (run_of_all, run_of_heron)]
         assert statuses == [404 if acts_as else 200, 404]
+
+
+@pytest.mark.parametrize("first", ["bob", "root"])
+def test_a_comparison_counts_all_questions_and_names_those_one_may_see(
+    pond: Pond, bob: Api, root: Api, first: str
+) -> None:
+    base, other = (run.pk for run in pond.narrow_runs)
+    address = f"/comparisons?base={base}&other={other}&show=all"
+    apis = {"bob": bob, "root": root} if first == "bob" else {"root": root, "bob": bob}
+    told = {name: api.get(address).json() for name, api in apis.items()}
+    listed = {name: {item["question"] for item in each["questions"]["items"]} for name, each in told.items()}
+    assert listed == {"bob": {FIRST, LAST}, "root": {FIRST, HIDDEN, LAST}}
+    assert WORD not in str(told["bob"])
+    page = client_of(pond.bob).get(f"/evaluation/compare/?base={base}&other={other}&show=all").content.decode()
+    assert FIRST in page and WORD not in page
+    of_bob, of_root = ([told[name]["others"][0][part] for part in ("changes", "usage", "conclusion")] for name in apis)
+    assert of_bob == of_root
+    assert max(change["better"] + change["worse"] + change["same"] for change in of_bob[0]) == 3
+
+
+def test_failure_modes_are_found_again_in_all_questions(pond: Pond) -> None:
+    items = EvaluationItem.objects.filter(run=pond.run)
+    found = []
+    for access in (SYSTEM, access_of_user(pond.bob)):
+        items.update(modes=["low_completeness"])
+        with using_access(access):
+            found.append((refresh_modes(pond.run), list(items.values_list("modes", flat=True))))
+        found[-1] += (EvaluationRun.objects.get(pk=pond.run.pk).summary,)
+    assert found[0][0] == 3
+    assert (found[1][0], found[1][2]) == (3, found[0][2])
+
+
+def test_one_experiment_with_models_at_a_time_though_it_is_hidden(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    hidden = Experiment.objects.create(kind="models", collection_name="pond", doc_ids=["heron"])
+    EvaluationRun.objects.filter(pk=pond.run.pk).update(experiment=hidden, state="queued")
+    monkeypatch.setattr(services, "read_candidates", lambda *_: [])
+    monkeypatch.setattr(services, "draw_sample", lambda *_: SimpleNamespace(questions=[], doc_ids=[]))
+    with using_access(access_of_user(pond.bob)):
+        assert not Experiment.objects.filter(pk=hidden.pk).exists()
+        with pytest.raises(ServiceError, match="another experiment"):
+            services.start_models(pond.collection, [], golden_set=pond.golden, send=False)
+        EvaluationRun.objects.filter(pk=pond.run.pk).update(state="succeeded")
+        assert services.start_models(pond.collection, [], golden_set=pond.golden, send=False).kind == "models"
+
+
+def test_estimates_and_calibrations_are_of_all_questions(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled: list[Golden] = []
+    even = Weights(0.0, (0.0,) * 4, (0.0,) * 4, (1.0,) * 4)
+    monkeypatch.setattr(calibration_fit, "label_questions", lambda questions, *_: labelled.extend(questions) or [])
+    with using_access(access_of_user(pond.bob)):
+        settings = RunSettings(answers=True, judge="none")
+        assert estimate_plans(pond.golden, [PLAN], settings).questions == 3
+        assert count_model_calls(pond.golden, PLAN, settings, asks_model=True) == 3
+        with pytest.raises(ServiceError, match="cannot calibrate"):
+            calibration_fit.calibrate(pond.collection, pond.golden, actor=pond.bob)
+        with pytest.raises(Forbidden):
+            keep_calibration(pond.collection, Rule(even, 0.9, 0.2), embed_model="", data={}, figures={})
+    assert [golden.question for golden in labelled] == [FIRST, HIDDEN, LAST]
+
+
+def test_a_gate_report_names_the_questions_one_may_see(pond: Pond, bob: Api, root: Api) -> None:
+    changed = [
+        {"id": 1, "question": text, "category": "factual", "documents": [doc_id], "before": 1.0, "after": 0.0,
+         "rank_before": 1, "rank_after": None}
+        for text, doc_id in ((FIRST, "frogs"), (HIDDEN, "heron"))
+    ]  # fmt: skip
+    serving = ensure_serving(pond.collection)
+    report = {"reason": "worse", "changed": changed, "changed_total": 2}
+    IndexVersion.objects.filter(pk=serving.pk).update(gate_state="held", gate_report=report)
+    address = f"/collections/pond/index-versions/{serving.number}"
+    assert root.get(address).json()["gate_report"] == report
+    assert bob.get(address).json()["gate_report"] == report | {"changed": changed[:1]}
+    assert WORD not in bob.get("/collections/pond/index-versions").content.decode()
+    page = client_of(pond.bob).get(f"/collections/pond/index-versions/{serving.number}/gate/").content.decode()
+    assert FIRST in page and WORD not in page
