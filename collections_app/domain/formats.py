@@ -8,17 +8,21 @@ from __future__ import annotations
 import json
 import math
 import re
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from functools import wraps
 from typing import Any
 
 from django.conf.locale import LANG_INFO
-from django.utils import timezone
+from django.utils import dateformat, timezone
 from django.utils.dateparse import parse_datetime
-from django.utils.translation import gettext
+from django.utils.translation import get_language, gettext, pgettext
 
 from ragd.errors import InvalidInput
 
 MEGABYTE = 1_000_000
+SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
+SWAPPED = {".": ",", ",": "."}
 AGE = re.compile(r"(\d{1,6})\s*([smhdw])")
 AGE_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -154,6 +158,28 @@ def counted(value: int, noun: str) -> str:
     """counted(1, "document") -> "1 document"; "query,queries" gives the plural; else an s is added."""
     one, _, many = noun.partition(",")
     return f"{value:,} {one if value == 1 else many or one + 's'}"
+
+
+def localized(written: Callable[..., str]) -> Callable[..., str]:
+    """What is written, with the separators of numbers as the language of the page has them."""
+
+    @wraps(written)
+    def write(*values: Any) -> str:
+        text = written(*values)
+        if (get_language() or "en") == "en":
+            return text
+        return SEPARATOR.sub(lambda found: SWAPPED[found[0]], text)
+
+    return write
+
+
+def between(low: str, high: str) -> str:
+    return gettext("%(low)s to %(high)s") % {"low": low, "high": high}
+
+
+def day_words(day: date) -> str:
+    """ "1 Dec"."""
+    return dateformat.format(day, pgettext("format of a date", "j M"))
 
 
 def words(name: str) -> str:

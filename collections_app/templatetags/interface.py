@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from functools import wraps
 from typing import Any
 
 from django import template
@@ -99,28 +97,11 @@ for written in (
 ):  # fmt: skip
     register.filter(written)
 
-SEPARATOR = re.compile(r"(?<=\d)[.,](?=\d)")
-SWAPPED = {".": ",", ",": "."}
-
-
-def localized(written: Callable[..., str]) -> Callable[..., str]:
-    """The filter with the separators of numbers as the language of the page has them."""
-
-    @wraps(written)
-    def write(*values: Any) -> str:
-        text = written(*values)
-        if get_language() == "en":
-            return text
-        return SEPARATOR.sub(lambda found: SWAPPED[found[0]], text)
-
-    return write
-
-
 for figure in (
     formats.amount, formats.counted, formats.dollars, duration, formats.number, formats.percent, formats.score,
     formats.seconds, formats.size,
 ):  # fmt: skip
-    register.filter(figure.__name__, localized(figure))
+    register.filter(figure.__name__, formats.localized(figure))
 
 
 @register.simple_tag

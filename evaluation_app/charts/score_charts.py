@@ -14,6 +14,7 @@ from itertools import groupby, pairwise
 import numpy as np
 from django.utils.translation import gettext
 
+from collections_app.domain.formats import between, counted, localized
 from evaluation_app.charts.series_charts import (
     AxisWord,
     Scale,
@@ -38,14 +39,20 @@ AXIS_WORDS = 5
 Address = Callable[[float, float], str]
 
 
+@localized
 def format_value(value: float | None) -> str:
     """Two digits after the point; three where two would say 0 or 1 of what is neither. An en dash for None."""
     if value is None:
         return "–"
     shown = f"{value:.2f}"
     if abs(value) not in (0, 1) and shown.removeprefix("-") in ("0.00", "1.00"):
-        return f"{math.trunc(value * 1000) / 1000:.3f}" if abs(value) >= 0.001 else "under 0.001"
+        return f"{math.trunc(value * 1000) / 1000:.3f}" if abs(value) >= 0.001 else gettext("under 0.001")
     return shown.replace("-0.00", "0.00")
+
+
+@localized
+def tick_words(value: float) -> str:
+    return f"{value:g}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +118,10 @@ def draw_distribution(
     outline = [share * len(values) for share in reference] if reference and values else []
     highest = max([*counts, *outline], default=0) or 1
     bars = tuple(_bar(measure, index, count, highest, address) for index, count in enumerate(counts))
-    summary = f"{measure.title}: {len(values)} scores"
+    summary = f"{measure.title}: {counted(len(values), gettext('score,scores'))}"
     return Distribution(
         name=measure.name,
-        title=f"{summary}, mean {format_value(mean)}" if mean is not None else summary,
+        title=f"{summary}, {gettext('mean %(mean)s') % {'mean': format_value(mean)}}" if mean is not None else summary,
         bars=bars,
         bounds=tuple(Bound(percent(at), name, format_value(at)) for name, at in bounds_of(measure)),
         mean_at=None if mean is None else percent(mean),
@@ -158,7 +165,7 @@ def _bar(measure: Measure, index: int, count: int, highest: int | float, address
         y=rounded(DISTRIBUTION_HEIGHT - height),
         height=height,
         href=address(low, high) if address and count else "",
-        readout=f"{format_value(low)} to {format_value(high)}: {count}",
+        readout=f"{spell_interval(low, high)}: {count}",
     )
 
 
@@ -241,8 +248,9 @@ def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: floa
     cuts = [rounded((index + 1) * width) for index, (one, two) in enumerate(pairwise(points)) if one.group != two.group]
     return Trend(
         name=measure.name,
-        title=f"{measure.title} over {len(known)} runs, oldest first",
-        ticks=tuple(Bound(scale.y(at), "", f"{at:g}") for at in scale.ticks),
+        title=gettext("%(measure)s over %(runs)s, oldest first")
+        % {"measure": measure.title, "runs": counted(len(known), gettext("run,runs"))},
+        ticks=tuple(Bound(scale.y(at), "", tick_words(at)) for at in scale.ticks),
         dots=dots,
         path=_line(points, positions, scale),
         cuts=tuple(cuts),
@@ -257,7 +265,7 @@ def draw_trend(measure: Measure, points: Sequence[TrendPoint], *, baseline: floa
 def spell_interval(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return "–"
-    return gettext("%(low)s to %(high)s") % {"low": format_value(low), "high": format_value(high)}
+    return between(format_value(low), format_value(high))
 
 
 def _dot(measure: Measure, point: TrendPoint, x: float, scale: Scale, *, is_last: bool) -> Dot:
@@ -272,7 +280,7 @@ def _dot(measure: Measure, point: TrendPoint, x: float, scale: Scale, *, is_last
         low_y=None if point.low is None else scale.y(point.low),
         high_y=None if point.high is None else scale.y(point.high),
         href=point.href,
-        readout=summary + (", the baseline" if point.is_baseline else ""),
+        readout=summary + (", " + gettext("the baseline") if point.is_baseline else ""),
         is_baseline=point.is_baseline,
         is_last=is_last,
         band=measure.band(value) or "",
@@ -384,7 +392,7 @@ def draw_scatter(
     return Scatter(
         title=title,
         dots=tuple(dots),
-        ticks=tuple((down.y(at), f"{at:g}") for at in down.ticks),
+        ticks=tuple((down.y(at), tick_words(at)) for at in down.ticks),
         words=_words(across, spell_tick),
         front=line_path(front) if len(front) > 1 else "",
     )

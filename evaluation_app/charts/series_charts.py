@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from django.utils.translation import gettext
+
+from collections_app.domain.formats import localized
+
 
 @dataclass(frozen=True, slots=True)
 class Scale:
@@ -190,6 +194,7 @@ def draw_lines(
     log: a logarithmic scale from a whole power of ten, for values above 0; else the scale begins at 0. spell_tick: of
     the round numbers of the scale, `spell` where it is not stated.
     """
+    spell, spell_tick = localized(spell), localized(spell_tick or spell)
     known = [value for each in series for value in each.values if value is not None]
     scale = log_scale(known) if log else plain_scale(max(known, default=0.0))
     lines = tuple(
@@ -198,7 +203,7 @@ def draw_lines(
     )
     return Picture(
         title=title,
-        ticks=tuple(Tick(scale.y(value), (spell_tick or spell)(value)) for value in scale.ticks),
+        ticks=tuple(Tick(scale.y(value), spell_tick(value)) for value in scale.ticks),
         words=axis_words([step.label for step in steps], AXIS_WORDS),
         columns=_columns(steps, series, spell),
         lines=_apart(lines),
@@ -224,6 +229,7 @@ def draw_bars(
     counts: the values are whole numbers, and so are the ticks. height: px of the plot. words: at most so many
     labels below it.
     """
+    spell = localized(spell)
     shown = fold_series(series)
     totals = [sum(each.values[index] or 0.0 for each in shown) for index in range(len(steps))]
     scale = plain_scale(max(totals, default=0.0), 1.0 if counts else 0.0, height)
@@ -346,7 +352,7 @@ def _columns(steps: Sequence[Step], series: Sequence[Series], spell: Spell) -> t
     for index, step in enumerate(steps):
         known = [(each.name, each.values[index]) for each in series]
         details = [f"{name} {spell(value)}" for name, value in known if value is not None]
-        readout = f"{step.title}: {', '.join(details) or 'nothing'}"
+        readout = f"{step.title}: {', '.join(details) or gettext('nothing')}"
         texts = tuple("–" if value is None else spell(value) for _, value in known)
         columns.append(Column(rounded(index * width), rounded(width), step.href, step.title, readout, texts))
     return tuple(columns)

@@ -15,7 +15,7 @@ from django.db.models.fields.json import KeyTransform
 from django.db.models.functions import MD5
 from django.utils.translation import gettext
 
-from collections_app.domain.formats import duration, round_duration
+from collections_app.domain.formats import duration, localized, round_duration
 from collections_app.errors import ServiceError
 from collections_app.models import Collection, Document, IndexVersion
 from evaluation_app.charts.score_charts import Scatter, ScatterPoint, draw_scatter, format_value
@@ -299,9 +299,9 @@ def draw_trade_off(ranking: Ranking) -> Scatter | None:
     return draw_scatter(
         gettext("%(measure)s against latency per question") % {"measure": measure.title},
         points,
-        spell_cost=duration,
+        spell_cost=localized(duration),
         spell_value=format_value,
-        spell_tick=round_duration,
+        spell_tick=localized(round_duration),
         higher_is_better=measure.higher_is_better,
     )
 

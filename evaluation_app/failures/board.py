@@ -26,6 +26,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 
 from collections_app.access.context import require
 from collections_app.access.permissions import Permission
@@ -150,6 +151,11 @@ FIELDS = (
     "scores", "contributions", "modes", "error", "error_type", "answer",
 )  # fmt: skip
 SHOWS = ("open", "away", "all")
+CULPRITS = {  # role -> (a document, a chunk)
+    "expected": (gettext_lazy("expected document"), gettext_lazy("expected chunk")),
+    "harmful": (gettext_lazy("harmful document"), gettext_lazy("harmful chunk")),
+    "first retrieved": (gettext_lazy("first retrieved document"), gettext_lazy("first retrieved chunk")),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +225,11 @@ class BoardEntry:
     @property
     def id(self) -> str:
         return f"card-{self.key}"
+
+    @property
+    def culprit_words(self) -> str:
+        """What the culprit is: its role, and whether it is a chunk or a document."""
+        return str(CULPRITS[self.role]["#" in self.culprit])
 
     @property
     def culprit_href(self) -> str:

@@ -23,6 +23,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.context import require
 from collections_app.access.rules import EVALUATE, READ, needs
+from collections_app.domain.formats import day_words
 from collections_app.http.page_requests import (
     Acts,
     PageRequest,
@@ -259,7 +260,10 @@ def _panel(collection: str, name: str, rows: Sequence[LiveRow], days: int, bands
     first = next((point.group for point in points if point.group), "")
     points = [replace(point, group=point.group or first) for point in points]
     values = [value for row in rows if name in row.scores and (value := row.scores[name].value) is not None]
-    trend = replace(draw_trend(figure.measure, points), title=f"{figure.measure.title} over {days} days")
+    trend = replace(
+        draw_trend(figure.measure, points),
+        title=gettext("%(measure)s over %(days)s days") % {"measure": figure.measure.title, "days": days},
+    )
     return MeasurePanel(
         figure=figure,
         trend=trend,
@@ -270,9 +274,10 @@ def _panel(collection: str, name: str, rows: Sequence[LiveRow], days: int, bands
 
 def _point(collection: str, name: str, day: date, rows: Sequence[LiveRow], judge: str, bands: Bands) -> TrendPoint:
     figure = figure_of(name, rows, bands, resamples=DAY_RESAMPLES)
+    scored = gettext("%(scored)s of %(total)s scored") % {"scored": figure.scored, "total": figure.total}
     return TrendPoint(
-        title=f"{day.day} {day:%b}, {figure.scored} of {figure.total} scored",
-        label=f"{day.day} {day:%b}",
+        title=f"{day_words(day)}, {scored}",
+        label=day_words(day),
         href=f"{live_address(collection, day=day.isoformat())}#newest",
         value=figure.value,
         low=figure.low,

@@ -9,7 +9,7 @@ from django import template
 from django.utils.translation import gettext
 
 from collections_app.domain import formats
-from collections_app.templatetags.interface import localized
+from collections_app.domain.formats import localized
 from evaluation_app.models import Alert, AlertRule
 from evaluation_app.telemetry.alerts.rules import KINDS, Kind
 

@@ -12,7 +12,8 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
-from collections_app.templatetags.interface import icon, localized
+from collections_app.domain.formats import between, localized, number
+from collections_app.templatetags.interface import icon
 from evaluation_app.charts import score_charts
 from evaluation_app.charts.score_charts import bounds_of, coverage_parts
 from evaluation_app.curation.pages import describe_gate
@@ -51,8 +52,7 @@ def measure_title(name: str) -> str:
     return f"{gettext(MEASURES[kind].title)}{at}{cut}" if kind in MEASURES else name
 
 
-# two digits after the point, as the language writes them, an en dash for None
-format_value, spell_interval = localized(score_charts.format_value), localized(score_charts.spell_interval)
+format_value, spell_interval = score_charts.format_value, score_charts.spell_interval
 register.filter("score_text", format_value)
 
 
@@ -270,12 +270,14 @@ def score_spark(values: Sequence[float | None], label: str) -> SafeString:
 
 
 @register.filter
+@localized
 def score3(value: float | None) -> str:
     """Three digits after the point; an en dash for None."""
     return "–" if value is None else f"{value:.3f}".replace("-", MINUS)
 
 
 @register.filter
+@localized
 def signed3(value: float | None) -> str:
     """A difference with its sign; what rounds to nothing has none."""
     return _signed(value, 3)
@@ -300,17 +302,17 @@ def interval3(interval: Interval) -> str:
     ends = (interval.low, interval.high)
     if min(ends) >= 0 or max(ends) <= 0:
         low, high = sorted(abs(end) for end in ends)
-        return f"{score3(low)} to {score3(high)}"
-    return f"{signed3(interval.low)} to {signed3(interval.high)}"
+        return between(score3(low), score3(high))
+    return between(signed3(interval.low), signed3(interval.high))
 
 
 @register.filter
 def coverage(mean: Mean) -> str:
     """ "18 of 20 scored", with what failed; "not scored" without a score at all."""
     if not mean.total:
-        return "not scored"
-    summary = f"{mean.scored:,} of {mean.total:,} scored"
-    return f"{summary}, {mean.errors:,} failed" if mean.errors else summary
+        return gettext("not scored")
+    summary = gettext("%(scored)s of %(total)s scored") % {"scored": number(mean.scored), "total": number(mean.total)}
+    return f"{summary}, {gettext('%(count)s failed') % {'count': number(mean.errors)}}" if mean.errors else summary
 
 
 @register.simple_tag
@@ -320,7 +322,7 @@ def score_words(score: Score | None) -> SafeString | str:
         return "–"
     if score.value is not None:
         return score3(score.value)
-    word = "failed" if score.state == "error" else "unscorable"
+    word = gettext("failed") if score.state == "error" else gettext("unscorable")
     return format_html('<span class="muted small" title="{}">{}: {}</span>', score.reason, word, score.reason)
 
 

@@ -13,7 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext
 
-from collections_app.templatetags.interface import localized
+from collections_app.domain.formats import localized
 from evaluation_app.telemetry.overview.figures import describe_prices
 from evaluation_app.telemetry.overview.pages import spell_count
 from evaluation_app.telemetry.traces.waterfall import WaterfallRow

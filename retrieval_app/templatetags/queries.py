@@ -9,7 +9,8 @@ from django import template
 from django.forms import BaseForm
 from django.template import Context
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext_lazy
+from django.utils.text import capfirst
+from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.documents.filters import write_json
 from collections_app.http.lists import EXPERT_SETTINGS, read_setting
@@ -20,6 +21,13 @@ from retrieval_app.plans.forms import BY_NAME, GROUPS, PLAN_SETTINGS
 register = template.Library()
 
 MODES = {"hybrid": gettext_lazy("Hybrid"), "vector": gettext_lazy("Vector"), "lexical": gettext_lazy("Keyword")}
+SHORT_REASONS = {
+    "approximate": gettext_lazy("the HNSW scan stopped early; raise ef_search or set exact to always"),
+    "collection_empty": gettext_lazy("the collection has no chunks that you may read; upload documents first"),
+    "collection_small": gettext_lazy("the collection has no more chunks that you may read"),
+    "filters": gettext_lazy("fewer chunks are enabled and pass the filters"),
+    "no_match": gettext_lazy("fewer chunks hold any word of the query; try mode hybrid or vector"),
+}
 STAGES = {
     "answer": gettext_lazy("Answer"),
     "codes": gettext_lazy("Codes"),
@@ -60,6 +68,14 @@ LISTS = {
     "lexical": gettext_lazy("keyword"),
     "vector": gettext_lazy("vector"),
 }
+
+
+@register.filter
+def short_words(short: Mapping[str, Any]) -> str:
+    """Why a run has fewer results than it asked for."""
+    if short["reason"] not in SHORT_REASONS:
+        return str(capfirst(short["message"]))
+    return gettext("Asked for %(asked)s, got %(got)s: %(why)s") % {**short, "why": SHORT_REASONS[short["reason"]]}
 
 
 @register.simple_tag

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gettext
 import re
 from collections import Counter
+from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
 
@@ -20,17 +21,22 @@ from django.utils.translation.template import templatize
 from collections_app.access.people_views import ROLE_HELP
 from collections_app.access.permissions import Role
 from collections_app.collections.services import create_collection
-from collections_app.domain.formats import language_name
+from collections_app.domain.formats import duration, language_name, round_duration
+from evaluation_app.charts.score_charts import TrendPoint, draw_distribution, draw_trend
+from evaluation_app.charts.series_charts import Series, Step, draw_bars, draw_lines
+from evaluation_app.failures.board import CULPRITS
 from evaluation_app.measures.catalogue import find, find_mode
+from evaluation_app.telemetry.explorer.span_links import _title as find_title
 from evaluation_app.telemetry.overview.figures import period_until
 from ragd_site.operations.branding import find_shades
+from retrieval_app.templatetags.queries import short_words
 from tests.web.pages import text_of, tree
 from tests.web.template_texts import template_texts
 from tools.messages import list_data_texts
 
 TEMPLATES = sorted((settings.BASE_DIR / "templates").rglob("*.html"))
 CATALOGUE = Path(settings.LOCALE_PATHS[0]) / "de" / "LC_MESSAGES"
-MARKED = re.compile(r"gettext\((?:u?'((?:[^'\\]|\\.)*)'|u?\"((?:[^\"\\]|\\.)*)\")|_\(\"([^\"]*)\"\)")
+MARKED = re.compile(r"gettext\((?:u'[a-z ]+', )?(?:u?'((?:[^'\\]|\\.)*)'|u?\"((?:[^\"\\]|\\.)*)\")|_\(\"([^\"]*)\"\)")
 PLACEHOLDER = re.compile(r"%\((\w+)\)s")
 
 
@@ -139,6 +145,31 @@ def test_numbers_follow_the_language_and_markup_does_not() -> None:
         assert template.render(values) == "1,234,567 $0.25 1.50 s <rect width='0.5'/>"
     with translation.override("de"):
         assert template.render(values) == "1.234.567 $0,25 1,50 s <rect width='0.5'/>"
+
+
+def test_charts_are_captioned_in_the_language_of_the_page() -> None:
+    """Numbers with its separators, days with its names of months."""
+    measure, begin = find("completeness"), datetime(2026, 12, 1, 14, 30, tzinfo=UTC)
+    points = [TrendPoint("a", "a", "", 0.5, 0.25, 0.75), TrendPoint("b", "b", "", 0.55)]
+    with translation.override("de"):
+        assert find_title(begin, timedelta(minutes=1)) == "1. Dez 14:30 bis 14:31"
+        assert find_title(begin, timedelta(days=2)) == "1. Dez bis 3. Dez"
+        drawn = draw_distribution(measure, [0.9] * 30, mean=0.9)
+        assert (
+            drawn.title == f"{measure.title}: 30 Werte, Mittel 0,90" and drawn.bars[-2].readout == "0,90 bis 0,95: 30"
+        )
+        trend = draw_trend(measure, points)
+        assert trend.title == f"{measure.title} über 2 Läufe, älteste zuerst"
+        assert {"." in tick.text for tick in trend.ticks} == {False} and trend.rows[-1][3] == "0,25 bis 0,75"
+        bars = draw_bars("t", [Step("a", "a")], [Series("s", (1234.5,))], spell="{:,.1f}".format)
+        lines = draw_lines("t", [Step("a", "a")], [Series("s", (1500.0,))], spell=duration, spell_tick=round_duration)
+        assert [bars.columns[0].readout, lines.columns[0].readout] == ["a: s 1.234,5", "a: s 1,50 s"]
+        short = {"asked": 12, "got": 8, "reason": "collection_small", "message": "asked for 12"}
+        assert short_words(short).startswith("12 angefordert, 8 erhalten: ")
+        assert [str(word) for word in CULPRITS["first retrieved"]] == [
+            "zuerst gefundenes Dokument",
+            "zuerst gefundener Chunk",
+        ]
 
 
 @pytest.mark.fault("UX-F39")

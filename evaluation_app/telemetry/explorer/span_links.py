@@ -21,7 +21,7 @@ from django.http import QueryDict
 from django.urls import reverse
 from django.utils.translation import gettext, gettext_lazy
 
-from collections_app.domain.formats import duration, round_duration
+from collections_app.domain.formats import between, day_words, duration, localized, round_duration
 from evaluation_app.charts.series_charts import Picture, Series, Step, draw_bars
 from evaluation_app.models import Span
 from evaluation_app.telemetry.search.search import SpanCounts, SpanFilter, count_spans, neighbours, parse_filter
@@ -93,22 +93,23 @@ def _latency_step(bucket: int, span_filter: SpanFilter, address: Address) -> Ste
     least = max(low, span_filter.min_ms or 0.0)
     bounds = [each for each in (high and round(high - BELOW, 3), span_filter.max_ms) if each is not None]
     href = address(min_ms=f"{least:.10g}" if least else None, max_ms=f"{min(bounds):.10g}" if bounds else None)
-    title = f"{duration(low)} to {duration(high)}" if high else f"from {duration(low)}"
+    spell = localized(duration)
+    title = between(spell(low), spell(high)) if high else gettext("from %(low)s") % {"low": spell(low)}
     return Step(round_duration(low) if bucket else "0", title, href)
 
 
 def _label(begin: datetime, step: timedelta) -> str:
     if step >= DAY:
-        return f"{begin.day} {begin:%b}"
+        return day_words(begin)
     return f"{begin:%H:%M}" if step >= timedelta(minutes=1) else f"{begin:%H:%M:%S}"
 
 
 def _title(begin: datetime, step: timedelta) -> str:
     end = (begin + step).astimezone(UTC)
-    day = f"{begin.day} {begin:%b}"
+    day = day_words(begin)
     if step >= DAY:
-        return day if step == DAY else f"{day} to {end.day} {end:%b}"
-    return f"{day} {_label(begin, step)} to {_label(end, step)}"
+        return day if step == DAY else between(day, day_words(end))
+    return between(f"{day} {_label(begin, step)}", _label(end, step))
 
 
 def _count(value: float) -> str:

@@ -16,7 +16,7 @@ from django.http import HttpResponse
 from django.utils.translation import gettext, gettext_lazy
 
 from collections_app.access.rules import EVALUATE, READ, needs
-from collections_app.domain.formats import dollars, duration, parse_moment, round_duration
+from collections_app.domain.formats import between, day_words, dollars, duration, parse_moment, round_duration
 from collections_app.http.lists import Filter, ListKind, list_page
 from collections_app.http.lists import period as time_filter
 from collections_app.http.page_requests import PageRequest, collection_titles, render_page
@@ -284,13 +284,13 @@ def _steps(figure_filter: FigureFilter, **conditions: Any) -> list[Step]:
 
 
 def _axis_word(begin: datetime, period: Period) -> str:
-    return f"{begin:%H:%M}" if period.count * period.step.total_seconds() <= 86400 else f"{begin.day} {begin:%b}"
+    return f"{begin:%H:%M}" if period.count * period.step.total_seconds() <= 86400 else day_words(begin)
 
 
 def _step_title(begin: datetime, period: Period) -> str:
     end = begin + period.step
-    day = f"{begin.day} {begin:%b}"
-    return day if period.step.days else f"{day} {begin:%H:%M} to {end:%H:%M}"
+    day = day_words(begin)
+    return day if period.step.days else between(f"{day} {begin:%H:%M}", f"{end:%H:%M}")
 
 
 def _times_chart(figure_filter: FigureFilter, stage: StageFigures) -> Picture:
