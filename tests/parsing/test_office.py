@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from copy import deepcopy
 
@@ -92,6 +93,45 @@ def test_docx_writes_formulas_in_one_line() -> None:
     square = f"<m:sSup><m:e><m:d><m:e>{run('a+b')}</m:e></m:d></m:e><m:sup>{run('2')}</m:sup></m:sSup>"
     document = parse_word(f'<w:p><m:oMath xmlns:m="m">{run("2")}{half}+{cube}{square}</m:oMath></w:p>')
     assert document.text == "2 1/2∛x(a+b)^2"
+
+
+@pytest.mark.parametrize(
+    ("formula", "text"),
+    [
+        ("<m:d><m:e>a</m:e><m:e>b</m:e></m:d>", "(a|b)"),
+        (
+            '<m:d><m:dPr><m:begChr m:val="["/><m:sepChr m:val=","/><m:endChr m:val=""/></m:dPr><m:e>a</m:e>'
+            "<m:e><m:d><m:e>b</m:e></m:d></m:e></m:d>",
+            "[a,(b)",
+        ),
+        ("<m:m><m:mr><m:e>1</m:e><m:e>2</m:e></m:mr><m:mr><m:e>3</m:e><m:e>4</m:e></m:mr></m:m>", "1, 2; 3, 4"),
+        ("<m:eqArr><m:e>x=1</m:e><m:e>2y=3</m:e></m:eqArr>", "x=1; 2y=3"),
+        ("2<m:func><m:fName>sin</m:fName><m:e>x</m:e></m:func>", "2sin x"),
+        ('<m:acc><m:accPr><m:chr m:val="̄"/></m:accPr><m:e>x</m:e></m:acc>', "x̄"),
+    ],
+)
+def test_docx_keeps_the_parts_of_a_formula_apart(formula: str, text: str) -> None:
+    formula = re.sub(r"(?<=>)([^<>]+)(?=<)", r"<m:r><m:t>\1</m:t></m:r>", f">{formula}<")[1:-1]
+    assert parse_word(f'<w:p><m:oMath xmlns:m="m">{formula}</m:oMath></w:p>').text == text
+
+
+def test_docx_leaves_out_the_fields_inside_of_the_code_of_another() -> None:
+    def mark(kind: str) -> str:
+        return f'<w:r><w:fldChar w:fldCharType="{kind}"/></w:r>'
+
+    def run(text: str) -> str:
+        return f'<w:r><w:t xml:space="preserve">{text}</w:t></w:r>'
+
+    def field(code: str, result: str) -> str:
+        return f"{mark('begin')}{code}{mark('separate')}{result}{mark('end')}"
+
+    code = "<w:r><w:instrText>IF</w:instrText></w:r>"
+    sentence = (
+        run("Dear ") + field(code + field(code, run("f")) + code, run("Mrs ") + field(code, run("Poe"))) + run("!")
+    )
+    assert parse_word(f"<w:p>{sentence}</w:p>").text == "Dear Mrs Poe!"
+    broken = f"<w:p>{run('a')}{mark('begin')}{code}</w:p><w:p>{field(code, run('b'))}{mark('end')}{run('c')}</w:p>"
+    assert parse_word(broken).text == "a\n\nbc"
 
 
 FORMULA = (

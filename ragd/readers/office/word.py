@@ -16,7 +16,7 @@ from ragd.readers.office import ooxml
 from ragd.readers.office.ooxml import attach_embedded
 from ragd.readers.office.symbols import read_symbol
 from ragd.readers.office.wordstyles import Numbering, Styles, number, read_numbering, read_styles
-from ragd.readers.text.formulas import enclose, root_sign
+from ragd.readers.text.formulas import Formula
 from ragd.readers.text.markup import (
     LEVEL,
     LOWER,
@@ -44,9 +44,6 @@ CHARACTERS = {"noBreakHyphen": "\u2011", "softHyphen": "", "cr": "\n", "ptab": "
 CELL_PROPERTIES = words("gridSpan vMerge vmerge gridBefore tblHeader")
 LEVEL_LIMIT = 8
 HEADING_CHARS = 500
-# The parts of a formula that change their meaning when they simply stand side by side: what is written before each.
-PARTS = {"num": "", "den": "/", "sup": "^", "sub": "_", "lim": "_", "deg": "", "e": ""}
-OPEN, CLOSE = "(", ")"
 SCRIPTS = {"superscript": RAISE, "subscript": LOWER}
 CHECKED, UNCHECKED = "\u2612", "\u2610"
 FORM_FIELD = words("checkBox ddList default checked result listEntry")
@@ -80,55 +77,6 @@ class Comment:
     kind: str
     author: str
     text: str
-
-
-class Formula:
-    """Writes a formula in one line: (a+b)/2, x^2, y_i, √(z). The pieces are those of its paragraph."""
-
-    def __init__(self) -> None:
-        self.depth = 0
-        self._starts: list[int] = []
-        self._holders: list[str] = []
-
-    def start(self, name: str, value: str, pieces: list[str]) -> None:
-        """value: the attribute "val", which names the sign of a sum or product."""
-        if name == "oMath":
-            self.depth += 1
-        if not self.depth:
-            return
-        if name in PARTS:
-            self._starts.append(len(pieces))
-        elif name in ("rad", "d", "f", "sSup", "sSub", "nary"):
-            self._holders.append(name)
-            pieces.append({"rad": root_sign(""), "d": OPEN}.get(name, ""))
-        elif name == "chr" and value:
-            pieces.append(value)
-
-    def end(self, name: str, pieces: list[str]) -> None:
-        if not self.depth:
-            return
-        if name in PARTS and self._starts:
-            self._end_part(name, pieces)
-        elif self._holders and name == self._holders[-1]:
-            self._holders.pop()
-            if name == "d":
-                pieces.append(CLOSE)
-        elif name == "oMath":
-            self.depth -= 1
-
-    def _end_part(self, name: str, pieces: list[str]) -> None:
-        start = self._starts.pop()
-        text = "".join(pieces[start:])
-        del pieces[start:]
-        holder = self._holders[-1] if self._holders else ""
-        is_bound = name != "e" or holder in ("rad", "sSup", "sSub")
-        if is_bound and text.strip():
-            text = enclose(text)
-        if name == "deg" and text.strip() and pieces[-1:] == [root_sign("")]:
-            pieces[-1] = root_sign(text)
-        elif text.strip():
-            is_mixed = name == "num" and text[0].isdigit() and "".join(pieces)[-1:].isdigit()  # such as 2 1/2
-            pieces.append(f" {text}" if is_mixed else PARTS[name] + text)
 
 
 @dataclass(slots=True)
@@ -186,6 +134,7 @@ class Body:
         self._run_depth = 0
         self._formula = Formula()
         self._form = FormField()
+        self._fields: list[bool] = []  # those that are open; whether their result has begun
         self._run_is_hidden = False
         self._script = ""
         self.hidden_chars = 0
@@ -220,6 +169,8 @@ class Body:
             self._in_properties += 1
         elif self._in_properties:
             self._note_property(name, attributes)
+        elif name == "fldChar":
+            self._note_field(attributes.get("fldCharType", ""))
         elif name == "ffData":
             self._form = FormField()
         elif name in FORM_FIELD:
@@ -268,7 +219,7 @@ class Body:
             self._in_root = False
 
     def text(self, piece: str) -> None:
-        if self._text_depth and not self._skip_depth and self._in_root:
+        if self._text_depth and not self._skip_depth and self._in_root and all(self._fields[:-1]):
             self.hidden_chars += len(piece) * self._run_is_hidden
             self._append(f"{self._script}{piece}{LEVEL}" if self._script else piece)
 
@@ -329,6 +280,15 @@ class Body:
         elif name == "altChunk":
             self.alternative_chunks.append(attributes.get("r:id", ""))
 
+    def _note_field(self, kind: str) -> None:
+        """Keep track of fields: one inside of the code of another is not shown."""
+        if kind == "begin":
+            self._fields.append(False)
+        elif self._fields and kind == "separate":
+            self._fields[-1] = True
+        elif self._fields and kind == "end":
+            self._fields.pop()
+
     def _note_mark(self, name: str, identifier: str) -> str:
         """ "[^1]" for a footnote, "[^e1]" for an endnote, counted as they are referred to."""
         numbers = self.note_numbers.setdefault(name, {})
@@ -344,6 +304,8 @@ class Body:
         if not flow.paragraphs:
             return
         paragraph = flow.paragraphs.pop()
+        if not all(self._fields):  # of which the code ends with the paragraph at the latest
+            self._fields.clear()
         block = self._block(
             paragraph, write_scripts("".join(paragraph.pieces)), plain=any(each.kind == "tc" for each in self._flows)
         )

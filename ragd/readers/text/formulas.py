@@ -1,4 +1,4 @@
-"""Formulas in one line, such as (a+b)/2, x^2, y_i, √(z): what the readers of formulas share, and MathML."""
+"""Formulas in one line, such as (a+b)/2, x^2, y_i, √(z): those of Word, and MathML."""
 
 from __future__ import annotations
 
@@ -31,6 +31,92 @@ def enclose(text: str) -> str:
 def root_sign(degree: str) -> str:
     """What stands before the text below a root."""
     return ROOTS.get(degree.strip(), f"√[{degree.strip()}]")
+
+
+# The parts of a formula of Word that change their meaning when they stand side by side: what is written before each.
+PARTS = {"num": "", "den": "/", "sup": "^", "sub": "_", "lim": "_", "deg": "", "e": ""}
+HOLDERS = frozenset(("rad", "d", "f", "sSup", "sSub", "nary", "acc", "func", "m", "mr", "eqArr"))
+BETWEEN = {"mr": ", ", "eqArr": "; ", "m": "; "}
+EDGES = {"begChr": "begin", "sepChr": "separator", "endChr": "end"}
+
+
+@dataclass(slots=True)
+class Holder:
+    """An element of a formula that holds parts, and how many came. The signs are those of brackets, or of an accent."""
+
+    name: str
+    parts: int = 0
+    begin: str = "("
+    separator: str = "|"
+    end: str = ")"
+
+
+class Formula:
+    """Writes a formula of Word in one line. The pieces are those of its paragraph."""
+
+    def __init__(self) -> None:
+        self.depth = 0
+        self._starts: list[int] = []
+        self._holders: list[Holder] = []
+
+    def start(self, name: str, value: str, pieces: list[str]) -> None:
+        """value: the attribute "val", which names the sign of a sum, a bracket or an accent."""
+        if name == "oMath":
+            self.depth += 1
+        if not self.depth:
+            return
+        holder = self._holders[-1] if self._holders else Holder("")
+        if name in PARTS:
+            if name == "e":
+                pieces.append(self._before(holder))
+            self._starts.append(len(pieces))
+        elif name in HOLDERS:
+            if name == "mr":
+                pieces.append(self._before(holder))
+            self._holders.append(Holder(name, end="\u0302" if name == "acc" else ")"))
+            pieces.append(root_sign("") if name == "rad" else "")
+        elif name in EDGES:
+            setattr(holder, EDGES[name], value)
+        elif name == "chr" and holder.name == "acc":
+            holder.end = value
+        elif name == "chr" and value:
+            pieces.append(value)
+
+    def _before(self, holder: Holder) -> str:
+        """What stands before the next part of a holder."""
+        holder.parts += 1
+        if holder.name == "func":
+            return " "
+        if holder.name == "d":
+            return holder.begin if holder.parts == 1 else holder.separator
+        return BETWEEN.get(holder.name, "") if holder.parts > 1 else ""
+
+    def end(self, name: str, pieces: list[str]) -> None:
+        if not self.depth:
+            return
+        if name in PARTS and self._starts:
+            self._end_part(name, pieces)
+        elif self._holders and name == self._holders[-1].name:
+            holder = self._holders.pop()
+            if name in ("d", "acc"):
+                pieces.append(holder.end)
+        elif name == "oMath":
+            self.depth -= 1
+
+    def _end_part(self, name: str, pieces: list[str]) -> None:
+        start = self._starts.pop()
+        text = "".join(pieces[start:])
+        del pieces[start:]
+        holder = self._holders[-1].name if self._holders else ""
+        if not text.strip():
+            return
+        if name != "e" or holder in ("rad", "sSup", "sSub"):
+            text = enclose(text)
+        if name == "deg" and pieces[-1:] == [root_sign("")]:
+            pieces[-1] = root_sign(text)
+            return
+        is_mixed = name == "num" and text[0].isdigit() and "".join(pieces)[-1:].isdigit()  # such as 2 1/2
+        pieces.append(f" {text}" if is_mixed else PARTS[name] + text)
 
 
 @dataclass(slots=True)
