@@ -10,7 +10,7 @@ from ragd.readers.archives import Package
 from ragd.readers.assembly import Assembly
 from ragd.readers.office.ooxml import leaf_texts
 from ragd.readers.text.charsets import decode
-from ragd.readers.text.html import render_page
+from ragd.readers.text.html import close_empty, render_page
 from ragd.readers.text.xmldata import elements
 from ragd.readers.types import ParseError, Source
 
@@ -32,7 +32,7 @@ def read(source: Source, assembly: Assembly) -> None:
         if name in protected:
             locked += 1
             continue
-        page = render_page(decode(package.read(name)).text)
+        page = render_page(close_empty(decode(package.read(name)).text))
         if page.warning:
             assembly.warn(page.warning)
         first = FIRST_HEADING.search(page.text)

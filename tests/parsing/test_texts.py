@@ -205,6 +205,14 @@ def test_deleted_words_of_a_page_are_left_out_and_buttons_stand_apart() -> None:
     assert parse(page.encode(), "a.html").text == "Price 15 €, was 30 € Buy Ask"
 
 
+@pytest.mark.parametrize("empty", ["<title/>", "<script src='x.js' />", "<style/>", "<iframe src='x'/>", "<textarea/>"])
+def test_an_element_of_xhtml_that_a_slash_closes_holds_nothing(empty: str) -> None:
+    body = f"{empty}<p>The club<br/>opens<img src='x'/> at nine.</p>"
+    assert parse(builders.make_epub([("a.xhtml", body)]), "a.epub").text == "The club\nopens at nine."
+    page = f'<?xml version="1.0"?><html xmlns="http://www.w3.org/1999/xhtml"><body>{body}</body></html>'
+    assert parse(page.encode(), "a.xhtml").text == "The club\nopens at nine."
+
+
 def test_phonetic_guides_stand_behind_their_words_in_parentheses() -> None:
     page = "<p><ruby>東京<rp>(</rp><rt>とうきょう</rt><rp>)</rp></ruby>へ<ruby>大阪<rt>おおさか</rt></ruby></p>"
     assert parse(page.encode(), "a.html").text == "東京(とうきょう)へ大阪(おおさか)"

@@ -20,7 +20,7 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 from ragd.readers import signatures as types
 from ragd.readers.assembly import Assembly
 from ragd.readers.legacy.rtf import set_notes_apart
-from ragd.readers.text.html import first_heading, is_too_deep, node_blocks, render_page
+from ragd.readers.text.html import close_empty, first_heading, is_too_deep, node_blocks, render_page
 from ragd.readers.text.markup import join_blocks
 from ragd.readers.types import ParseError, ParseLimits, Source
 
@@ -29,7 +29,6 @@ MARKUP_PER_CHARACTER = 3
 SPARE_CHARS = 100_000
 STREAM_BYTES = 4096
 HIGH_PLANES = re.compile("[\\s\ufffd\U00010000-\U0010ffff]+")
-EMPTY_ELEMENT = re.compile(r"<(?!(?:br|hr|img|meta|input|link|col)\b)(\w+)([^<>]*?)\s*/>")
 # Tika writes the optional hyphen of Word and PowerPoint as a blank without width.
 OPTIONAL_HYPHEN = "\u200b"
 BULLET = re.compile(r"^[·•▪§][ \t]+")
@@ -126,7 +125,7 @@ def extract(data: bytes, limits: ParseLimits) -> Extract:
     if len(markup) >= limit:
         raise ParseError("too_large", f"The document gives more than {limits.max_chars:,} characters. Split it.")
     markup = markup.replace("<p>\ufffd", "<p>")  # the mark of a note or comment, which XML cannot hold
-    return Extract(EMPTY_ELEMENT.sub(r"<\1\2></\1>", markup).replace(OPTIONAL_HYPHEN, ""), metadata)
+    return Extract(close_empty(markup).replace(OPTIONAL_HYPHEN, ""), metadata)
 
 
 def _with_high_planes(markup: str, extractor: iscc_tika.Extractor, content: bytearray) -> str:

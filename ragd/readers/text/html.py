@@ -207,6 +207,7 @@ DEPTH_LIMIT = 400
 UNNESTED = "p|li|td|th|tr|dt|dd|option|br|hr|img|input|meta|link|col|area|base|wbr|source|param|tbody|thead"
 TAG = re.compile(rf"<(/?)(?!(?:{UNNESTED})\b)[a-zA-Z][^<>]*?(/?)>")
 SCRIPTED = re.compile(r"<(script|style)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+EMPTY = re.compile(r"<(?!(?:br|hr|img|meta|input|link|col|area|base|wbr|source|param)\b)([\w:-]++)[^<>]*+(?<=/)>")
 LAYOUT_CELL_CHARS = 600
 WHITE = re.compile(r"[ \t\r\n\f]+")
 DESCRIPTION_CHARS = 1000
@@ -229,7 +230,8 @@ class Page:
 
 def read(source: Source, assembly: Assembly) -> None:
     """Add the page. Its charset is found as for all text."""
-    page = render_page(decode_into(source.data, assembly))
+    text = decode_into(source.data, assembly)
+    page = render_page(close_empty(text) if text.lstrip().startswith("<?xml") else text)
     if page.warning:
         assembly.warn(page.warning)
     assembly.describe(description=page.description, language=page.language, author=page.author)
@@ -237,6 +239,11 @@ def read(source: Source, assembly: Assembly) -> None:
         # A page that scripts would fill still says what it is about.
         assembly.add("\n\n".join(part for part in (page.title, page.description) if part))
     assembly.entitle(page.title or first_heading(page.text))
+
+
+def close_empty(markup: str) -> str:
+    """XHTML as HTML, where an element that only a slash closes would hold all that follows it."""
+    return EMPTY.sub(r"\g<0></\1>", markup)
 
 
 def render_page(markup: str) -> Page:
