@@ -263,7 +263,8 @@ def find_thread(request: PageRequest, thread_id: str | uuid.UUID) -> ChatThread:
         requested = uuid.UUID(str(thread_id))
     except ValueError:
         raise Http404("no thread has this id") from None
-    return find_or_404(ChatThread.objects.of(request.user), pk=requested)
+    # without an assistant that was deleted, or whose collections the asker may not read any more
+    return find_or_404(ChatThread.objects.of(request.user).select_related("assistant"), pk=requested)
 
 
 PARTS = {

@@ -109,6 +109,30 @@ def test_a_thread_with_an_assistant_is_answered_under_its_instructions(
     assert QueryRun.objects.latest("created_at").system_prompt == ""
 
 
+@pytest.mark.parametrize("act", ["hide", "delete"])
+def test_a_thread_goes_on_without_an_assistant_that_its_owner_does_not_see(
+    visitor: Client,
+    bob: Client,
+    guide: ChatAssistant,
+    fill: Callable[..., Collection],
+    act: str,
+    django_user_model: Any,
+) -> None:
+    user, nature, other = django_user_model.objects.get(username="bob"), fill(), fill("other", 1)
+    RoleGrant.objects.create(user=user, collection_id=nature.pk, role=Role.ASKER)
+    bob.post("/chat/", {"assistant": "guide", "query": QUESTION})
+    thread = ChatThread.objects.get()
+    assert thread.assistant == guide
+    if act == "hide":
+        ChatAssistant.objects.update(collection_ids=[nature.pk, other.pk])
+    else:
+        assert visitor.post(f"/chat/assistants/{guide.pk}/?view=delete").status_code == 302
+    page = bob.get(thread.get_absolute_url())
+    assert page.status_code == 200 and "Guide" not in page.content.decode()
+    answer = bob.post(thread.get_absolute_url(), {"collection": "nature", "query": QUESTION, "as_typed": "on"})
+    assert answer.status_code < 400 and QueryRun.objects.count() == 2
+
+
 def test_the_public_page_answers_without_an_account_and_tells_nothing_else(
     guide: ChatAssistant, fill: Callable[..., Collection], django_user_model: type[User]
 ) -> None:
