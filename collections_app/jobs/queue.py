@@ -20,6 +20,7 @@ from django.conf import settings
 from django.db import connection, transaction
 from django.utils import timezone
 
+from collections_app.access.context import system_access
 from collections_app.domain.formats import MEGABYTE
 from collections_app.domain.rows import reader_of
 from collections_app.errors import ServiceError
@@ -178,7 +179,8 @@ def check_queue(extra: int, extra_bytes: int = 0) -> None:
     max_jobs, max_bytes = settings.RAGD_QUEUE_MAX_JOBS, settings.RAGD_QUEUE_MAX_MB * MEGABYTE
     if not extra or not (max_jobs or max_bytes):
         return
-    waiting, _, _, waiting_bytes = _depth()
+    with system_access():  # of the whole server
+        waiting, _, _, waiting_bytes = _depth()
     over = waiting + extra - max_jobs if max_jobs else 0
     over_bytes = waiting_bytes + extra_bytes - max_bytes if max_bytes else 0
     if over <= 0 and over_bytes <= 0:

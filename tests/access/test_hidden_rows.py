@@ -26,7 +26,7 @@ from collections_app.collections.services import create_collection
 from collections_app.documents.services import ingest_text
 from collections_app.errors import ServiceError
 from collections_app.index.swap import ensure_serving
-from collections_app.models import Collection, Document, IndexVersion, RoleGrant
+from collections_app.models import Collection, Document, IndexVersion, IngestJob, RoleGrant
 from evaluation_app.experiments import services
 from evaluation_app.failures.fixes import refresh_modes
 from evaluation_app.golden import edits
@@ -348,3 +348,11 @@ def test_a_gate_report_names_the_questions_one_may_see(pond: Pond, bob: Api, roo
     assert WORD not in bob.get("/collections/pond/index-versions").content.decode()
     page = client_of(pond.bob).get(f"/collections/pond/index-versions/{serving.number}/gate/").content.decode()
     assert FIRST in page and WORD not in page
+
+
+def test_the_queue_is_full_of_jobs_that_one_may_not_see_too(pond: Pond, bob: Api, settings: Any) -> None:
+    RoleGrant.objects.create(user=pond.bob, collection_id=pond.collection.pk, role=Role.CURATOR)
+    IngestJob.objects.create(collection=pond.collection, doc_id="heron", state="queued")
+    settings.RAGD_QUEUE_MAX_JOBS = 1
+    assert bob.get("/jobs").json()["items"] == []
+    assert bob.upload("pond", ("a.txt", b"text")).status_code == 429
