@@ -282,7 +282,10 @@ class Resolver:
                 used.add(column)
                 conditions.append(self._whether(column))
             elif not values:
-                if sign is not None or column is None or has_noun or noun is not None or conditions:
+                is_named = (
+                    at > 0 and items[at - 1].kind == "noun" and column is not None and not self._is_numeric(column)
+                )
+                if sign is not None or column is None or (has_noun and not is_named) or noun is not None or conditions:
                     raise Declined(f"“{items[at].text}” has no value beside it; {self._known()}")
                 noun = column
             else:

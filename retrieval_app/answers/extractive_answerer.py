@@ -172,10 +172,16 @@ class ExtractiveAnswerer:
         rest, before = without(query, named, language), without(topic, named, language)
         asked = content_words(f"{before} {rest}", language) if named else []
         best = int(np.argmax(weighing.scores())) if part.sentences else 0
-        if not asked or part.listing or (part.certainty >= self.evidence_min and weighing.holds_any(best, asked)):
+        if (
+            not asked
+            or part.listing
+            or weighing.lacks_key()
+            or (part.certainty >= self.evidence_min and weighing.holds_any(best, asked))
+        ):
             return part
         titled, again = self._weigh(rest, [sources[number] for number in numbers], (), topic=before)
-        if titled.certainty < self.evidence_min or not again.holds_any(int(np.argmax(again.scores())), asked):
+        best = int(np.argmax(again.scores()))
+        if titled.certainty < self.evidence_min or not (again.holds_any(best, asked) and again.says_more(best)):
             return part
 
         def place(items: list[Sentence]) -> list[Sentence]:
@@ -524,8 +530,9 @@ def says_how_many(query: str, sources: Sequence[Candidate], *, in_a_row: bool) -
     likely = str(sources[0].attributes.get("language", "")) if sources else ""
     weighing = Weighing(read_question(query, likely), sources, sentences)
     rows = [row for row in sentences if in_a_row and row.is_row and weighing.names_all(row.said)]
-    asked = [index for index in range(len(sentences)) if weighing.asks_for_a_cell(index)]
-    return 1 in (len(rows), len(asked)) or any(weighing.gives_all(index) for index in range(len(sentences)))
+    asked = [weighing.count_words(index) for index in range(len(sentences)) if weighing.asks_for_a_cell(index)]
+    is_one = len(rows) == 1 or asked.count(max(asked, default=0)) == 1
+    return is_one or any(weighing.gives_all(index) for index in range(len(sentences)))
 
 
 def path_above(content: str) -> str:

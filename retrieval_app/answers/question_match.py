@@ -342,7 +342,7 @@ class Weighing:
             return 0.0
         model = MODEL["certainty"][self.kind]
         value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
-        lacks_key = self._lacks_key()
+        lacks_key = self.lacks_key()
         value *= LACKING**lacks_key
         is_certain = (
             (not lacks_key and (self._gives_value(best) or self._says_of_whom(best)))
@@ -351,15 +351,16 @@ class Weighing:
         )
         return max(value, VALUE_CERTAINTY) if is_certain else value
 
-    def _lacks_key(self) -> int:
+    def lacks_key(self) -> int:
         """1 where no source holds a number or key of the question, or that of which it asks how many; 2 where it is
         another number of the same thing; else 0."""
         texts = " ".join(f"{source.context} {source.content}" for source in self.sources)
         texts, asked = (_GROUPS.sub("", each) for each in (texts, _CLOCK.sub(" ", self.question.text)))
         spelled: Mapping[str, str] = MODEL["numeral"]["spelled"]
         numbers = {each.rstrip(".,") for each in NUMBER.findall(asked)}
-        if any(each not in texts and not regex.search(spelled.get(each, "(?!)"), fold(texts)) for each in numbers):
-            return 1
+        absent = [each for each in numbers if each not in texts]
+        if any(not regex.search(spelled.get(each, "(?!)"), fold(texts)) for each in absent):
+            return 1 + any(HEADED.issuperset(content_words(each[1], "")) for each in _NUMBERED.finditer(asked))
         if any(self._numbers_another(texts, *each.groups()) for each in _NUMBERED.finditer(asked)):
             return 2
         is_counted = self.question.asks == "count" and self.question.language in MEASURES  # others bend their nouns
@@ -392,6 +393,14 @@ class Weighing:
         """Whether a sentence holds one of some words of the question."""
         places = [place for word, place in self._matcher.places.items() if word in words]
         return bool((self._held[index, places] > 0).any())
+
+    def count_words(self, index: int) -> int:
+        """How many words of the question a sentence holds."""
+        return int((self._held[index] > 0).sum())
+
+    def says_more(self, index: int) -> bool:
+        """Whether a sentence says two words at least that the question has not."""
+        return bool(self.order[index, ORDER.index("new_words")] > 1)
 
     def goes_on(self, index: int) -> bool:
         """Whether the sentence behind it in its passage holds all words of the question that it lacks, one at least, or

@@ -273,6 +273,14 @@ def test_the_name_of_a_row_is_no_thing_to_count(question: str, rows: int | None)
     assert (result and len(result.rows)) == rows
 
 
+def test_a_thing_with_the_name_of_a_column_behind_it_is_counted() -> None:
+    result = count_in(
+        "# Errors\n\n| code | meaning |\n| --- | --- |\n| E1 | lost |\n| E2 | late |\n",
+        "How many error codes are there?",
+    )
+    assert result is not None and (result.declined, len(result.rows)) == ("", 2)
+
+
 LEAVE = "| kind of leave | days | paid |\n| --- | --- | --- |\n| annual | 28 | yes |\n| study | 5 | no |\n"
 
 

@@ -543,6 +543,40 @@ def test_what_is_asked_of_a_thing_stands_below_a_title_with_its_name(query: str,
     assert [each.quote for each in checked.citations][:1] == quotes
 
 
+CHANGES = (
+    "# Changelog\n\n## 3.3.1 (2 February 2026)\n\n- Fixed a crash on empty messages.\n\n## 3.3.0 (20 January 2026)\n\n"
+    "- Messages can be scheduled 35 days ahead instead of 7.\n- New templates for invoices.\n"
+)
+SURGEON = (
+    "# Dr. Signe Lind\n\nHead of the department of orthopaedics since 2022. Born in Lund in 1981. She implants knees."
+)
+LOCKERS = (
+    "# Lockers\n\nThe deposit for locker 17 is 5 pounds. The deposit for locker 42 is 10 pounds. There are 24 beds."
+)
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "quotes"),
+    [
+        ("When was version 3.3.0 released?", CHANGES, ["3.3.0 (20 January 2026)"]),
+        ("What is new in version 3.3.0?", CHANGES, ["Messages can be scheduled 35 days ahead instead of 7."]),
+        ("What is new in version 3.5.0?", CHANGES, []),
+        ("Who heads orthopaedics?", SURGEON, ["Dr. Signe Lind"]),
+        ("Which doctor implants knees?", SURGEON, ["Dr. Signe Lind"]),
+        ("When was Signe Lind born?", SURGEON, ["Born in Lund in 1981."]),
+        ("What is the deposit for locker 42?", LOCKERS, ["The deposit for locker 42 is 10 pounds."]),
+        ("What is the deposit for locker 24?", LOCKERS, []),  # 24 is a number of beds
+    ],
+)
+def test_a_heading_names_the_version_or_the_person_and_a_number_its_thing(
+    query: str, text: str, quotes: list[str]
+) -> None:
+    title = text.partition("\n")[0].strip("# ")
+    given = replace(source("page", text, language="en"), context=title)
+    checked = ExtractiveAnswerer(local()).answer(query, [given]).checked
+    assert [each.quote for each in checked.citations][:1] == quotes
+
+
 def test_a_birth_is_that_of_the_person_with_the_whole_name() -> None:
     sources = [
         replace(source("ann", "Ann Marsh is a cook. She was born in York.", language="en"), context="Ann Marsh"),
