@@ -23,6 +23,7 @@ from collections_app.documents.stored_documents import (
     note_applied,
     read_overlays,
     refuse_archived,
+    refuse_stale,
 )
 from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.ingestion import chunk_draft, in_current_index_version, ingest
@@ -245,11 +246,7 @@ def _check_state(document: Document, revision: int | None) -> None:
     if document.archived:
         raise refuse_archived(document.doc_id)
     if revision is not None and revision != document.revision:
-        raise ServiceError(
-            f"{document.doc_id!r} is at revision {document.revision}, and the change was made for revision {revision}; "
-            "look at the chunk again",
-            field="revision",
-        )
+        raise refuse_stale("revision")
 
 
 def _store(collection: Collection, scene: DocumentSnapshot, proposal: PendingOverlays, cause: Cause) -> IngestOutcome:

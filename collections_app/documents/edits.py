@@ -187,7 +187,7 @@ def edit_document(
     requested = _check(collection, changes)
     document = get_document(collection, doc_id)
     if expected_revision is not None and expected_revision != document.revision:
-        raise _moved_on(doc_id, expected_revision, document.revision)
+        raise stored_documents.refuse_stale("expected_revision")
     state = requested.get("state")
     if document.archived and state in (None, State.ARCHIVED) and set(requested) - {"state"}:
         raise stored_documents.refuse_archived(doc_id)
@@ -317,7 +317,7 @@ def edit_text(
     require(Permission.WRITE, collection.pk)
     document = get_document(collection, doc_id)
     if expected_revision is not None and expected_revision != document.revision:
-        raise _moved_on(doc_id, expected_revision, document.revision)
+        raise stored_documents.refuse_stale("expected_revision")
     if document.media_type not in TEXT_TYPES or document.segments:
         raise ServiceError(
             f"{doc_id!r} is no plain text or Markdown; upload a new version of its file",
@@ -435,13 +435,6 @@ def refuse_busy(doc_id: str) -> ServiceError:
         f"{doc_id!r} is being ingested right now; wait until its job has ended, or cancel it",
         type="being_ingested",
         field="doc_id",
-    )
-
-
-def _moved_on(doc_id: str, expected: int, present: int) -> ServiceError:
-    return ServiceError(
-        f"{doc_id!r} is at revision {present} by now, not at {expected}; look at it again, then repeat the change",
-        field="expected_revision",
     )
 
 

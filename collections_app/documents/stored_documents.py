@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from django.db import connection
+from django.utils.translation import gettext
 
 from collections_app.advisory_locks import LOCK_NAME, document_seed, lock_names, named
 from collections_app.chunks import overlays
@@ -137,6 +138,12 @@ def refuse_archived(doc_id: str) -> ServiceError:
     return ServiceError(
         f"{doc_id!r} is archived, so it is read-only; unarchive it first", type="archived", field="doc_id"
     )
+
+
+def refuse_stale(field: str) -> ServiceError:
+    """What whoever changes a document by an earlier revision is told. field: it names the revision."""
+    message = gettext("Someone changed this document while you were editing. Reload it, then save again.")
+    return ServiceError(message, field=field)
 
 
 def _deleted(collection: Collection) -> UnknownCollection:

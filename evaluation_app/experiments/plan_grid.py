@@ -119,10 +119,15 @@ def _combine(base: RetrievePlan, values: Mapping[str, Any]) -> RetrievePlan:
         raise InvalidInput(f"the grid holds a value that no plan takes: {error}", field="grid") from None
 
 
+MODE_WORDS = {"hybrid": "Hybrid", "vector": "Vector", "lexical": "Keyword"}  # as the form calls them
+
+
 def spell_value(name: str, value: Any) -> str:
     """A value of a field in a few words: weights as "1 : 0.5" (vector, lexical), off for none."""
     if name == "weights":
         return " : ".join(f"{float(value[each]):g}" for each in LISTS if each in value)
+    if name == "mode":
+        return MODE_WORDS.get(str(value), str(value))
     if value is None:
         return "auto" if name == "ef_search" else "off" if name in ("rerank", "compress") else "usual"
     return f"{value:g}" if isinstance(value, float) else str(value)

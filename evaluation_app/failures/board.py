@@ -40,7 +40,7 @@ from evaluation_app.measures.catalogue import Measure, find
 from evaluation_app.measures.scores import Score, StoredScores
 from evaluation_app.models import BoardCard, EvaluationItem, EvaluationRun, GapDismissal, GoldenSet, Review, ReviewTask
 from evaluation_app.runs.comparison.changes import Asked
-from evaluation_app.runs.reports import Result, result_of
+from evaluation_app.runs.reports import Result, expected_words, result_of
 from evaluation_app.runs.summaries import question_bands
 from evaluation_app.scoring.modes import Bands, Mode, bands_for, failures, find_mode, stored_table, thresholds_for
 from ragd.errors import InvalidInput, RagdError
@@ -199,7 +199,7 @@ class BoardEntry:
 
     @property
     def expected(self) -> str:
-        return str(self.item.golden.get("expected_answer") or "")
+        return expected_words(self.item.golden)
 
     @property
     def error(self) -> str:

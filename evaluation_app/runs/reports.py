@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 from django.utils.translation import gettext, gettext_noop
@@ -215,6 +215,14 @@ def change_between(before: Result | None, after: Result) -> str:
     if before is None or before.tone == after.tone:
         return ""
     return WORSE if TONES.index(after.tone) < TONES.index(before.tone) else BETTER
+
+
+def expected_words(golden: Mapping[str, Any]) -> str:
+    """The expected answer of a question as it was asked, or what is expected instead."""
+    if golden.get("expected_answer"):
+        return str(golden["expected_answer"])
+    has_documents = golden.get("expected_doc_ids") or golden.get("expected_chunks")
+    return gettext("no expected answer") if has_documents else gettext("Should be refused")
 
 
 def count_results(results: Iterable[Result]) -> dict[str, int]:

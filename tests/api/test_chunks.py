@@ -66,7 +66,7 @@ def test_what_is_refused(house: Api) -> None:
         ("PATCH", f"{AT}/0/docs/a.md", {}, 422, "either content or enabled"),
         ("PATCH", f"{AT}/0/docs/a.md", {"content": "x", "enabled": True}, 422, "either content or enabled"),
         ("PATCH", f"{AT}/0/docs/a.md", {"content": " "}, 400, "must have some text"),
-        ("PATCH", f"{AT}/0/docs/a.md", {"content": "x", "revision": 9}, 409, "made for revision 9"),
+        ("PATCH", f"{AT}/0/docs/a.md", {"content": "x", "revision": 9}, 409, "Reload it, then save again."),
         ("PATCH", f"{AT}/0/docs/a.md", {"text": "x"}, 422, "text"),
         ("DELETE", "/collections/notes/overlays/99", None, 404, "has no change 99"),
         ("GET", "/collections/notes/chunks/9/docs/a.md?neighbours=1", None, 404, "has no chunk 9"),

@@ -21,7 +21,7 @@ from collections_app.models import ApiKey, RoleGrant
 from tests.api.conftest import Api
 from tests.keys.conftest import World
 from tests.refusals import raises_with
-from tests.web.pages import client_of
+from tests.web.pages import client_of, texts
 
 pytestmark = pytest.mark.django_db
 ALL = {"read", "ask", "write", "evaluate", "administer"}
@@ -209,6 +209,10 @@ def test_an_administrator_makes_rotates_and_revokes_keys_on_the_page(pages: Call
 def test_a_person_sees_and_makes_keys_that_act_as_themselves(pages: Callable[[User], Client], people: Any) -> None:
     client = pages(people["asker"])
     assert {row["key"].label for row in client.get("/keys/").context["rows"]} == {"asker"}
+    assert texts(client.get("/keys/"), "tbody .chip[data-tone=good]") == ["Active"]
+    assert "Service account" in texts(
+        client_of(User.objects.create_superuser("root")).get("/keys/"), "tbody td:nth-child(3)"
+    )
     client.post(
         "/keys/?view=new",
         {"label": "own", "scopes": ["read", "administer"], "acts_as": "the-administrator", "collections": ""},

@@ -86,7 +86,7 @@ def test_a_filter_finds_whole_conversations(visitor: Client) -> None:
     assert listed(visitor, "?feedback=any") == ["Other?", "Why?"]
     assert listed(visitor, "?feedback=incorrect") == ["Other?"]
     assert texts(visitor.get(PAGE), "#conversations .chip") == ["1 incorrect", "1 correct"]
-    assert texts(visitor.get(f"{PAGE}?id=b"), ".conversation .chip") == ["incorrect"]
+    assert texts(visitor.get(f"{PAGE}?id=b"), ".conversation .chip") == ["Incorrect"]
     assert listed(visitor, "?channel=nonsense") == ["Other?", "Why?"]
 
 

@@ -14,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from collections_app.models import AuditEvent
+from evaluation_app.experiments.plan_grid import label_of
 from evaluation_app.models import EvaluationRun, GoldenQuestion, GoldenSet
 from evaluation_app.runs.lifecycle import retry_failed
 from evaluation_app.runs.run_pages.runs_page import FILTERS
@@ -294,6 +295,17 @@ def test_a_filter_without_a_match_says_so_and_leads_back(visitor: Client, runs: 
         page = visitor.get(address, query)
         assert not questions_in(whole(page)), query
         assert attribute(page, ".no-match a", "href") == "?#questions", query
+
+
+def test_cards_say_what_is_expected_and_the_comparison_names_modes(visitor: Client, runs: list[EvaluationRun]) -> None:
+    runs[2].items.filter(position=1).update(golden={"question": "Why?"})
+    runs[2].items.filter(position=2).update(golden={"question": "Where?", "expected_doc_ids": ["whales.md"]})
+    cards = texts(visitor.get(f"/evaluation/runs/{runs[2].pk}/", {"sort": "position"}), ".beside div:first-child dd")
+    assert cards[:3] == ["The blue whale.", "Should be refused", "no expected answer"]
+    EvaluationRun.objects.filter(pk=runs[2].pk).update(plan=runs[2].plan | {"mode": "lexical"})
+    page = visitor.get("/evaluation/compare/", {"base": runs[0].pk, "other": runs[2].pk})
+    assert {"Hybrid", "Keyword"} <= set(texts(page, "td.prewrap"))
+    assert label_of({"mode": "lexical", "k": 5}, ["mode", "k"]) == "Mode Keyword, k 5"
 
 
 def test_a_question_shows_marks_support_worth_and_ranks(visitor: Client, runs: list[EvaluationRun], fill: Any) -> None:

@@ -85,7 +85,7 @@ def test_an_experiment_is_run_ranked_and_its_best_plan_saved(visitor: Client, sw
     drawn = response.context["map"]
     assert (
         drawn.across == "Mode"
-        and drawn.columns == ("vector", "lexical")
+        and drawn.columns == ("Vector", "Keyword")
         and [row[0] for row in drawn.rows] == ["1", "3"]
     )
     turned = visitor.get(f"/evaluation/experiments/{swept.pk}/?across=k&down=mode&by=recall@5")

@@ -29,7 +29,7 @@ from evaluation_app.measures.statistics import Interval, bootstrap_mean
 from evaluation_app.models import EvaluationItem, EvaluationRun, GoldenSet
 from evaluation_app.runs import summaries
 from evaluation_app.runs.comparison.changes import query_times
-from evaluation_app.runs.reports import BETTER, BY_MODE, RESULTS, TONES, WORSE, Result, count_results
+from evaluation_app.runs.reports import BETTER, BY_MODE, RESULTS, TONES, WORSE, Result, count_results, expected_words
 from evaluation_app.runs.run_pages.runs_page import (
     CHANGE_TITLES,
     DISAGREE,
@@ -102,7 +102,7 @@ class ModeRow:
 
 @dataclass(frozen=True, slots=True)
 class QuestionCard:
-    """A question as every list of a run's questions shows it. answer, expected: "" where there is none. modes: that
+    """A question as every list of a run's questions shows it. answer: "" where there is none. modes: that
     fail it and that the result does not name, the rarest first. scores: of measures that say enough of one question.
     panel: what each judge of a panel said, where they disagree."""
 
@@ -256,10 +256,10 @@ def read_cards(
 ) -> list[QuestionCard]:
     """These questions with their texts, in the given order: one query. query: of the list that they stand in."""
     records = run.items.filter(position__in=[row.position for row in rows])
-    fields = ("position", "answer", "golden__expected_answer", "details__panel")
+    fields = ("position", "answer", "golden", "details__panel")
     texts = {
-        position: (answer or "", expected or "", panel or ())
-        for position, answer, expected, panel in records.values_list(*fields)
+        position: (answer or "", expected_words(golden), panel or ())
+        for position, answer, golden, panel in records.values_list(*fields)
     }
     missing: tuple[str, str, Sequence[Any]] = ("", "", ())
     counts = mode_counts(run)
