@@ -31,6 +31,7 @@ from collections_app.http.page_requests import PageRequest, RefusalMessages, nex
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 AT_THE_TOP = {"readme": "README.md", "contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
+SERVED = re.compile(r"https?:|mailto:|[#/]")  # other links lead to files of the repository, which no page shows
 LOCAL = re.compile(r"^(?:\.\./|docs/)?([A-Za-z0-9-]+)\.md(#.*)?$")
 
 
@@ -59,9 +60,15 @@ def render_document(path: Path, changed_ns: int) -> tuple[str, tuple[tuple[str, 
             token.attrSet("id", anchor)
             if token.tag == "h2":
                 headings.append((anchor, text))
+        tags: list[str] = []
         for child in token.children or ():
             if child.type == "link_open":
-                child.attrSet("href", _address(str(child.attrGet("href") or "")))
+                href = _address(str(child.attrGet("href") or ""))
+                child.attrs = {"href": href} if SERVED.match(href) else {"title": href.lstrip("./")}
+                child.tag = "a" if SERVED.match(href) else "span"
+                tags.append(child.tag)
+            elif child.type == "link_close":
+                child.tag = tags.pop()
     if tokens and tokens[0].type == "heading_open" and tokens[0].tag == "h1":
         title, tokens = _text_of(tokens[1]), tokens[3:]
     # the files are the product's own, and what is HTML in them was escaped

@@ -37,6 +37,21 @@ def test_each_page_opens_its_help(visitor: Client) -> None:
     assert visitor.get("/help/none/").status_code == 404
 
 
+def test_every_link_of_every_help_page_leads_somewhere(visitor: Client) -> None:
+    wrong, pages = [], {page: tree(visitor.get(f"/help/{page}/")) for page in DOCS}
+    for page, html in pages.items():
+        for link in html.css(".prose a[href]"):
+            path, _, anchor = (link.attributes["href"] or "").partition("#")
+            target = pages.get(path.removeprefix("/help/").strip("/")) if path.startswith("/help/") else html
+            is_there = (
+                not path or path.startswith(("http:", "https:", "mailto:")) or visitor.get(path).status_code == 200
+            )
+            if not is_there or (anchor and target and target.css_first(f"[id='{anchor}']") is None):
+                wrong.append(f"{page}: {link.attributes['href']}")
+    assert wrong == []
+    assert has(visitor.get("/help/architecture/"), ".prose span[title$='.py']")
+
+
 def test_settings_of_the_reader(visitor: Client) -> None:
     zone = "Europe/Berlin"
     assert visitor.post("/settings/appearance/", {"zone": zone}).cookies["timezone"].value == zone
