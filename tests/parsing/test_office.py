@@ -74,6 +74,17 @@ def test_docx_keeps_the_signs_of_symbol_fonts() -> None:
     others = [("Symbol", "F0FF"), ("Other", "F061"), ("Symbol", "x"), ("Wingdings", "F001")]
     document = parse_word(f"<w:p>{''.join(sign(*each) for each in [*signs, *others])}</w:p>")
     assert document.text == "≤μ∫✓≤"
+    fonts = (("Symbol", "at  5"), ("Wingdings", " "), ("Other", ""), ("Symbol", " a"))
+    runs = (f'<w:r><w:rPr><w:rFonts w:ascii="{font}"/></w:rPr><w:t>{text}</w:t></w:r>' for font, text in fonts)
+    assert parse_word(f"<w:p>{''.join(runs)}</w:p>").text == "at ≥ 5 → a"
+
+
+def test_pptx_keeps_the_signs_of_symbol_fonts() -> None:
+    slide = Slide()
+    runs = ("in", ""), (" à ", "Wingdings"), ("out ", ""), (" à b", "Symbol"), (" à", "")
+    signs = (f'<r><rPr><sym typeface="{font}"/></rPr><t>{text}</t></r>' for text, font in runs)
+    stream_xml(f"<s><sp><p>{''.join(signs)}</p></sp></s>".encode(), slide.start, slide.end, slide.text)
+    assert slide.blocks() == ["in → out ≤ à b à"]
 
 
 def test_docx_writes_formulas_in_one_line() -> None:

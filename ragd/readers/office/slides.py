@@ -20,6 +20,7 @@ from ragd.readers.office.ooxml import (
     related,
     relationships,
 )
+from ragd.readers.office.symbols import read_symbols
 from ragd.readers.office.word import drawn_lines
 from ragd.readers.text.markup import (
     LEVEL,
@@ -256,7 +257,7 @@ class Slide:
         self._scheme = ("", 1)  # by which the open paragraph is numbered, and the first number
         self._counts: dict[int, tuple[tuple[str, int], int]] = {}  # by level: the scheme and number of its list
         self._text_depth = 0
-        self._script = ""
+        self._script = self._font = ""
         self._in_paragraph = False
         self._in_cell = False
         self._cell: list[str] = []
@@ -292,7 +293,9 @@ class Slide:
         elif name == "fld":
             self._in_dropped = attributes.get("type") == "slidenum"
         elif name == "r":
-            self._script = ""
+            self._script = self._font = ""
+        elif name == "sym":
+            self._font = attributes.get("typeface", "")
         elif name == "rPr" and (baseline := attributes.get("baseline", "0").rstrip("%")) != "0":
             self._script = LOWER if baseline.startswith("-") else RAISE
         elif name == "br" and self._in_paragraph:
@@ -371,6 +374,7 @@ class Slide:
 
     def text(self, piece: str) -> None:
         if self._text_depth and not self._fallback_depth and not self._in_dropped:
+            piece = read_symbols(self._font, piece)
             self._pieces.append(f"{self._script}{piece}{LEVEL}" if self._script else piece)
 
     def blocks(self, *, listed: bool = True) -> list[str]:

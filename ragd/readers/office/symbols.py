@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 # From 0x20 to 0x7E, and from 0xA0 to 0xFE; a blank where the font only has a piece of a large sign.
 SYMBOL_LOW = " !∀#∃%&∋()∗+,−./0123456789:;<=>?≅ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ[∴]⊥_ αβχδεφγηιϕκλμνοπθρστυϖωξψζ{|}∼"
 SYMBOL_HIGH = "€ϒ′≤⁄∞ƒ♣♦♥♠↔←↑→↓°±″≥×∝∂•÷≠≡≈…  ↵ℵℑℜ℘⊗⊕∅∩∪⊃⊇⊄⊂⊆∈∉∠∇®©™∏√⋅¬∧∨⇔⇐⇑⇒⇓◊⟨®©™∑           ⟩∫"
@@ -11,6 +13,16 @@ WINGDINGS = {
 }  # fmt: skip
 # Symbol fonts have their characters in the private range from here.
 PRIVATE = 0xF000
+PRIVATE_SIGN = re.compile("[\uf020-\uf0ff]")
+
+
+def read_symbols(font: str, text: str) -> str:
+    """The text of a run in a font, with its signs: those of the private range, and one of Wingdings that is alone."""
+    if font not in ("Symbol", "Wingdings"):
+        return text
+    if font == "Wingdings" and len(sign := text.strip()) == 1 and 0x80 <= ord(sign) <= 0xFF:
+        return text.replace(sign, read_symbol(font, f"{ord(sign):x}") or sign)
+    return PRIVATE_SIGN.sub(lambda match: read_symbol(font, f"{ord(match[0]):x}") or match[0], text)
 
 
 def read_symbol(font: str, code: str) -> str:

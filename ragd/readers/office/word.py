@@ -14,7 +14,7 @@ from ragd.readers.archives import Package
 from ragd.readers.assembly import Assembly, read_into
 from ragd.readers.office import ooxml
 from ragd.readers.office.ooxml import attach_embedded
-from ragd.readers.office.symbols import read_symbol
+from ragd.readers.office.symbols import read_symbol, read_symbols
 from ragd.readers.office.wordstyles import Numbering, Styles, number, read_numbering, read_styles
 from ragd.readers.text.formulas import Formula
 from ragd.readers.text.markup import (
@@ -136,7 +136,7 @@ class Body:
         self._form = FormField()
         self._fields: list[bool] = []  # those that are open; whether their result has begun
         self._run_is_hidden = False
-        self._script = ""
+        self._script = self._font = ""
         self.hidden_chars = 0
 
     def finish(self) -> list[str]:
@@ -158,9 +158,11 @@ class Body:
             self._text_depth += 1
         elif name == "r":
             self._run_depth += 1
-            self._run_is_hidden, self._script = False, ""
+            self._run_is_hidden, self._script, self._font = False, "", ""
         elif name == "vanish" and self._run_depth:
             self._run_is_hidden = attributes.get("val") not in ("0", "false", "off")
+        elif name == "rFonts" and self._run_depth:
+            self._font = attributes.get("ascii", "")
         elif name == "vertAlign" and self._run_depth:
             self._script = SCRIPTS.get(attributes.get("val", ""), "")
         elif name == "p":
@@ -221,6 +223,7 @@ class Body:
     def text(self, piece: str) -> None:
         if self._text_depth and not self._skip_depth and self._in_root and all(self._fields[:-1]):
             self.hidden_chars += len(piece) * self._run_is_hidden
+            piece = read_symbols(self._font, piece)
             self._append(f"{self._script}{piece}{LEVEL}" if self._script else piece)
 
     def _open(self, name: str) -> None:
