@@ -177,9 +177,11 @@ POLICIES: dict[str, Policy] = {
     "evaluation_comparisons": Policy(
         f"{parent('evaluation_runs', 'id', 'base_id')} AND {parent('evaluation_runs', 'id', 'other_id')}", "true"
     ),
+    # they show what the item or the score shows, whose query run may have found more, or be gone
     "review_tasks": Policy(
-        f"(query_run IS NULL OR {parent('retrieval_app_queryrun', 'id', 'query_run')})"
-        f" AND (item_id IS NULL OR {parent('evaluation_items', 'id', 'item_id')}) AND {named('read')}",
+        f"CASE WHEN item_id IS NOT NULL THEN {named('runs')} AND {parent('evaluation_items', 'id', 'item_id')}"
+        f" ELSE query_run IS NULL OR {parent('run_scores', 'query_run', 'review_tasks.query_run')}"
+        f" OR {parent('retrieval_app_queryrun', 'id', 'query_run')} END AND {named('read')}",
         "true",
     ),
     "reviews": Policy(parent("review_tasks", "id", "task_id"), "true"),

@@ -32,11 +32,24 @@ from evaluation_app.failures.fixes import refresh_modes
 from evaluation_app.golden import edits
 from evaluation_app.golden.questions import Golden
 from evaluation_app.golden.sets import keep_version
-from evaluation_app.models import EvaluationItem, EvaluationRun, Experiment, GoldenQuestion, GoldenSet, GoldenSetVersion
+from evaluation_app.models import (
+    EvaluationItem,
+    EvaluationRun,
+    Experiment,
+    GoldenQuestion,
+    GoldenSet,
+    GoldenSetVersion,
+    ReviewTask,
+    RunScore,
+)
+from evaluation_app.reviews.labels import queue_live, queue_run
 from evaluation_app.runs import calibration_fit, lifecycle
 from evaluation_app.runs.requests import count_model_calls, estimate_plans
 from evaluation_app.scoring.judge_selection import RunSettings
+from evaluation_app.scoring.sampling import keep_score
+from evaluation_app.scoring.scorer import Scorer
 from ragd.types import RetrievePlan
+from retrieval_app.models import QueryRun
 from retrieval_app.plans.services import keep_calibration
 from retrieval_app.search.confidence import Rule, Weights
 from tests.access.marsh import WORD
@@ -356,3 +369,37 @@ def test_the_queue_is_full_of_jobs_that_one_may_not_see_too(pond: Pond, bob: Api
     settings.RAGD_QUEUE_MAX_JOBS = 1
     assert bob.get("/jobs").json()["items"] == []
     assert bob.upload("pond", ("a.txt", b"text")).status_code == 429
+
+
+@pytest.fixture
+def answered(pond: Pond) -> EvaluationRun:
+    """One document is retrieved for each question, and all are among the candidates of its query run."""
+    request = lifecycle.RunRequest(replace(PLAN, k=1), settings=RunSettings(answers=True, judge="none", cut=3))
+    return lifecycle.run_now(lifecycle.start_run(pond.golden, request, send=False))
+
+
+@pytest.mark.parametrize("has_query_runs", [True, False])
+def test_answers_are_queued_for_review_by_what_they_show(
+    pond: Pond, answered: EvaluationRun, has_query_runs: bool
+) -> None:
+    if not has_query_runs:
+        QueryRun.objects.all().delete()  # their retention is shorter
+    root = User.objects.create_superuser("root", password="heron-reed-marsh-7")
+    for user, questions in ((pond.bob, [FIRST, LAST]), (root, [FIRST, HIDDEN, LAST])):
+        with using_access(access_of_user(user)):
+            queue_run(answered, "all", actor=user)
+            tasks = ReviewTask.objects.order_by("item__position")
+            assert list(tasks.values_list("question_text", flat=True)) == questions
+    RoleGrant.objects.filter(user=pond.bob).update(role=Role.ASKER)
+    with using_access(access_of_user(pond.bob)):
+        assert not ReviewTask.objects.exists(), "human review is for who evaluates"
+
+
+def test_live_answers_are_queued_where_their_scores_are_seen(pond: Pond, answered: EvaluationRun) -> None:
+    scorer = Scorer(RunSettings(answers=True, judge="embedded"), pond.collection)
+    for run in QueryRun.objects.filter(pk__in=answered.items.values("query_run")):
+        keep_score(run, scorer, "asked")
+    with using_access(access_of_user(pond.bob)):
+        assert RunScore.objects.count() == 2
+        assert queue_live("pond", "all", actor=pond.bob).created == ReviewTask.objects.count() == 2
+    assert queue_live("pond", "all").created == 1
