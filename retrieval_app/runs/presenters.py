@@ -22,7 +22,7 @@ from django.utils.text import Truncator
 from django.utils.translation import gettext
 
 from collections_app.collections.models import name_file
-from collections_app.models import Collection
+from collections_app.models import Collection, Document
 from ragd.search.hops import list_weights
 from ragd.text.chunking import split_sentences
 from ragd.types import HOP_LISTS
@@ -110,7 +110,8 @@ class SourceRow:
 
     excerpt: what was cited of it, else its text. marker: of the answer, None where it is
     not cited. before: its rank before it was reranked. collection, place_query: where the pages of documents show it;
-    evidence_href: where the page of the run does, "" for a run that is not stored.
+    href, chunk_href: "" where its document is gone. evidence_href: where the page of the run does, "" for a run that
+    is not stored.
     """
 
     result: dict[str, Any]
@@ -232,7 +233,7 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
     # a passage may have been withheld from the answerer, so a marker is no rank
     markers = {_chunk_of(citation): citation["marker"] for citation in run.citations}
     excerpts = {_chunk_of(source): source for source in run.sources if source["cited"]}
-    rows = []
+    rows, chunk_counts = [], _chunk_counts(run)
     for result in run.results:
         source = excerpts.get(_chunk_of(result))
         start, end = (source["excerpt_start"], source["excerpt_end"]) if source else (result["start"], result["end"])
@@ -241,14 +242,15 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
         name = result.get("collection") or run.collection_name
         chunk = reverse("collections:chunk", args=[name, result["chunk_index"], result["doc_id"]])
         document = reverse("collections:document", args=[name, result["doc_id"]])
+        is_there = result["chunk_index"] < chunk_counts.get((name, result["doc_id"]), 0)
         query = _place_query(result, {"start": start, "end": end}, source["excerpt"] if source else "")
         rows.append(
             SourceRow(
                 result=result,
                 title=" › ".join((path_of(result["context"]) or name_file(result["doc_id"])).split(" > ")),
                 excerpt=source["excerpt"] if source else result["content"],
-                href=f"{document}?{query}&chunk={result['chunk_index']}#cited",
-                chunk_href=f"{chunk}?{query}",
+                href=f"{document}?{query}&chunk={result['chunk_index']}#cited" if is_there else "",
+                chunk_href=f"{chunk}?{query}" if is_there else "",
                 cited=_chunk_of(result) in markers,
                 marker=markers.get(_chunk_of(result)),
                 place=(source or result).get("place") or result["page"],
@@ -262,6 +264,16 @@ def _source_rows(run: QueryRun) -> list[SourceRow]:
             )
         )
     return rows
+
+
+def _chunk_counts(run: QueryRun) -> dict[tuple[str, str], int]:
+    """(collection, document) -> how many chunks it has now, of what was found and is still there. One query."""
+    names = {result.get("collection") or run.collection_name for result in run.results}
+    documents = Document.objects.listed().filter(
+        collection__in=Collection.objects.live().filter(name__in=names),
+        doc_id__in={result["doc_id"] for result in run.results},
+    )
+    return {row[:2]: row[2] for row in documents.values_list("collection__name", "doc_id", "chunk_count")}
 
 
 def _chunk_of(record: Mapping[str, Any]) -> tuple[str, str, int]:

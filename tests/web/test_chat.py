@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from django.db import transaction
 from django.test import Client
 from django.utils import timezone
 
@@ -189,6 +190,26 @@ def test_a_hostile_question_is_text_everywhere(visitor: Client, ask: Callable[..
         html = text(visitor.get(address, follow=True))
         assert "<script>alert" not in html
         assert "<img" not in html
+
+
+def test_a_source_whose_document_is_gone_has_no_link_to_its_chunk(
+    visitor: Client, fill: Callable[..., Any], ask: Callable[..., Any]
+) -> None:
+    from collections_app.documents.services import delete_documents
+
+    collection = fill()
+    run = ask(QUESTION)
+    gone = run.results[0]["doc_id"]
+    for address in (f"/chat/?run={run.pk}", f"/runs/{run.pk}/", f"/runs/{run.pk}/?view=ranking"):
+        selector = f".source[data-doc-id='{gone}'] a[data-drawer], th a[data-drawer][href*='/{gone}/']"
+        assert has(visitor.get(address, follow=True), selector), address
+        with transaction.atomic():
+            delete_documents(collection, [gone])
+            page = visitor.get(address, follow=True)
+            transaction.set_rollback(True)
+        assert gone in text(page) and not has(page, selector), address
+    delete_documents(collection, [gone])
+    assert visitor.get(f"/runs/{run.pk}/?result=1").status_code == 200, "what the answer was made from is kept"
 
 
 def test_a_replay_says_on_its_page_what_differs(
