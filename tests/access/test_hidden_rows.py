@@ -190,6 +190,18 @@ TAKEN: dict[str, Callable[[Pond, Api], Any]] = {
 }
 
 
+def test_a_query_run_with_the_words_of_a_hidden_question_makes_no_suggestion(pond: Pond, bob: Api) -> None:
+    run_id = bob.post("/collections/pond/search", {"query": HIDDEN}).json()["run_id"]
+    refused = bob.post("/golden-sets/pond/questions", {"run_id": run_id})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (409, "question_taken")
+    call = {"name": "golden-questions-suggest", "arguments": {"golden_set": "pond", "question": HIDDEN}}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
+    headers = {"Authorization": f"Bearer {bob.secret}"}
+    told = bob.client.post("/mcp", body, content_type="application/json", headers=headers).json()["result"]
+    assert told["isError"] and "question_taken" in str(told)
+    assert GoldenQuestion.objects.filter(golden_set=pond.golden).count() == 3
+
+
 @pytest.mark.parametrize("suggested", [False, True])
 @pytest.mark.parametrize("act", list(TAKEN.values()), ids=list(TAKEN))
 def test_words_of_a_hidden_question_are_taken(
