@@ -56,7 +56,7 @@ from evaluation_app.measures.statistics import Interval
 from evaluation_app.models import Experiment, GoldenSet
 from evaluation_app.runs.comparison.pages import show_usage, show_verdict
 from evaluation_app.runs.comparison.stored_comparisons import OTHERS_MAX
-from evaluation_app.runs.requests import estimate_plans
+from evaluation_app.runs.requests import count_scorable, estimate_plans
 from ragd.errors import InvalidInput, RagdError
 from ragd.identity import can_be_stored
 from retrieval_app.plans.forms import SavePlanForm
@@ -255,7 +255,8 @@ def _estimated(golden_set: GoldenSet, draft: Draft) -> dict[str, Any]:
         "draft": draft,
         "estimate": estimate_plans(golden_set, draft.plans, draft.settings),
         "labels": [label_of(plan, names) for plan in plans],
-        "measure_title": measure_of(draft.measure).title,
+        "measure": measure_of(draft.measure),
+        "scorable": count_scorable(golden_set, draft.measure),
     }
 
 
@@ -315,7 +316,10 @@ def _show(
     else:
         context |= _describe_fix(experiment)
     parts = {"experiment": context["part"]}
-    return render_page(request, "evaluation/experiments/experiment.html", context, parts=parts, status=status)
+    response = render_page(request, "evaluation/experiments/experiment.html", context, parts=parts, status=status)
+    if not progress.is_active and request.headers.get("HX-Trigger") == "experiment":  # it asked while it went on
+        response["HX-Refresh"] = "true"
+    return response
 
 
 def _describe_plans(request: PageRequest, experiment: Experiment, *, is_active: bool) -> dict[str, Any]:

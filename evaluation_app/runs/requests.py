@@ -36,7 +36,7 @@ from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.stores import embedder_for
 from collections_app.models import Collection, IndexVersion
 from evaluation_app.judges.rubrics import read_rubrics
-from evaluation_app.measures.catalogue import measure_of
+from evaluation_app.measures.catalogue import ANSWER, CHUNK, EXPECTED, MEASURES, measure_of
 from evaluation_app.models import EvaluationRun, GoldenSet
 from evaluation_app.scoring.judge_selection import RunSettings, has_judge_model
 from ragd.types import RetrievePlan
@@ -303,6 +303,20 @@ def estimate_plans(golden_set: GoldenSet, plans: Sequence[RetrievePlan], setting
     took_s = sum(figures) / len(figures) * questions * len(plans) / 1000
     source = f"the last {_several(len(figures), 'query,queries')} of the collection"
     return Estimate(len(plans), questions, took_s, None, source)
+
+
+def count_scorable(golden_set: GoldenSet, measure: str) -> int:
+    """How many questions of a set bring what a measure needs of them: expected documents, chunks or an answer."""
+    base = measure.partition("@")[0]
+    known = MEASURES.get(base.removeprefix(CHUNK))
+    lacks: dict[str, dict[str, Any]] = {
+        EXPECTED: {"expected_doc_ids": [], "expected_chunks": []},
+        ANSWER: {"expected_answer": ""},
+    }
+    without = {"expected_chunks": []} if base.startswith(CHUNK) else lacks.get(known.needs if known else "")
+    with system_access():
+        questions = golden_set.questions.filter(suggested=False)
+        return questions.count() - (questions.filter(**without).count() if without else 0)
 
 
 def count_model_calls(golden_set: GoldenSet, plan: RetrievePlan, settings: RunSettings, *, asks_model: bool) -> int:

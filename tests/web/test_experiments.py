@@ -14,7 +14,7 @@ from evaluation_app.experiments.plan_grid import SEARCH_ONLY, draft_plans
 from evaluation_app.experiments.services import cancel_experiment, delete_experiment, save_variant
 from evaluation_app.models import EvaluationRun, Experiment, GoldenSet
 from evaluation_app.runs.lifecycle import run_now
-from evaluation_app.runs.requests import estimate_plans
+from evaluation_app.runs.requests import count_scorable, estimate_plans
 from ragd.errors import UnknownCollection
 from ragd.types import RetrievePlan
 from retrieval_app.models import SavedPlan
@@ -108,6 +108,28 @@ def test_an_experiment_is_run_ranked_and_its_best_plan_saved(visitor: Client, sw
     taken = visitor.post(f"/evaluation/experiments/{swept.pk}/", {"do": "save", "run": str(best.pk), "name": "swept"})
     assert taken.status_code == 422 and has(taken, "#id_name_error, .errorlist")
     assert text_of(visitor.get("/evaluation/experiments/")).count("swept") >= 1
+
+
+def test_a_measure_that_no_question_can_be_scored_by_is_named_before_and_after(
+    visitor: Client, golden_set: GoldenSet
+) -> None:
+    golden_set.questions.update(expected_doc_ids=[], expected_answer="Yes.")
+    address = f"/evaluation/experiments/?view=new&set={golden_set.name}"
+    needs = "needs expected documents or chunks"
+    shown = visitor.post(address, {**FORM, "do": "estimate"})
+    assert f"{needs}: 0 of 3 questions can be scored." in text_of(shown)
+    assert visitor.post(address, {**FORM, "do": "start", "name": "None"}).status_code == 302
+    made = Experiment.objects.get()
+    polled = {"HX-Request": "true", "HX-Target": "experiment", "HX-Trigger": "experiment"}
+    assert "HX-Refresh" not in visitor.get(made.get_absolute_url(), headers=polled)
+    for run in made.runs.order_by("place"):
+        run_now(run)
+    assert visitor.get(made.get_absolute_url(), headers=polled)["HX-Refresh"] == "true", "Cancel goes with the page"
+    assert "HX-Refresh" not in visitor.get(made.get_absolute_url(), headers=polled | {"HX-Trigger": ""})
+    page = visitor.get(made.get_absolute_url())
+    assert "No question could be scored: MRR@5 (documents) needs expected documents" in text_of(page)
+    golden_set.questions.filter(position=0).update(expected_doc_ids=["whales.md"])
+    assert [count_scorable(golden_set, name) for name in ("ndcg@10", "chunk_hit@3", "f1", "adherence")] == [1, 0, 3, 3]
 
 
 def test_an_experiment_is_cancelled_then_deleted_with_its_runs(visitor: Client, golden_set: GoldenSet) -> None:
