@@ -91,6 +91,10 @@ class MiniLM:
         # Only the batch call lets other threads run while it works.
         return np.asarray(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids, dtype=np.int64)
 
+    def token_spans(self, text: str) -> list[tuple[int, int]]:
+        """Where each id of `tokenize` stands in the text: (start, end)."""
+        return list(self._tokenizer.encode(text, add_special_tokens=False).offsets)
+
     def find_readable(self, query: str, texts: Sequence[str]) -> list[bool]:
         """For each text, whether the model can read it beside the query: what is in English."""
         of_query, *of_texts = self.count_letters([query, *texts])

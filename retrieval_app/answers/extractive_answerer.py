@@ -250,7 +250,8 @@ class ExtractiveAnswerer:
                 raise
             self.without_embedder(error)
             return weighing
-        return weighing.with_meaning({place: each[1:-1] for place, each in zip(first, best, strict=True)})
+        tokens = {place: each[1:-1] for place, each in zip(first, best, strict=True)}
+        return weighing.with_meaning(tokens, spans=minilm.open_model(None).token_spans(question))
 
 
 def _echoes(asked: regex.Pattern[str], text: str) -> bool:

@@ -51,6 +51,8 @@ HEADING_SHARE = 0.7  # what a heading's word counts for the sentences behind the
 NEITHER = 3.0  # how far a sentence that names neither of two things falls behind
 OTHER_KEY = 20.0  # more than any two scores differ by
 LACKING = 0.4  # of a certainty where a key of the question stands nowhere
+UNHEARD = 0.3  # of a certainty where a word of the question stands nowhere, nor anything near to it
+NEAR_COSINE = 0.31  # of the nearest token of any sentence to those of such a word
 _GROUPS = regex.compile(r"(?<=\d)[.,'\u2019](?=\d{3}(?!\d))")  # 1,200 and 1.200 are 1200
 # "9 p.m." is "21:00"
 _CLOCK = regex.compile(r"\d{1,2}:\d\d|\d{1,2}(?:\.\d\d)?(?=\s?(?:[ap]\.?m\b|uhr\b))", regex.IGNORECASE)
@@ -116,6 +118,7 @@ class Weighing:
         self.question, self.sources, self.places = question, sources, places
         self.tokens: dict[int, np.ndarray] = {}
         self.kind = "words"  # which weights count: see `with_meaning`
+        self.spans: Sequence[tuple[int, int]] = ()
         language = question.language
         self._keys = [index for index, word in enumerate(question.words) if any(map(str.isnumeric, word))]
         asks = language if question.kind in ("number", "price", "weight") else ""
@@ -170,12 +173,14 @@ class Weighing:
         far = [self._of_other_keys(), self._beside_cell(), self._beside_key(), self._not_exact(), timed, beside]
         self._behind = NEITHER * near + OTHER_KEY * np.maximum.reduce(far) * (1 - self._named_values)
 
-    def with_meaning(self, tokens: Mapping[int, np.ndarray], kind: str = "meaning") -> Weighing:
+    def with_meaning(
+        self, tokens: Mapping[int, np.ndarray], kind: str = "meaning", spans: Sequence[tuple[int, int]] = ()
+    ) -> Weighing:
         """The same with what an encoder says of some sentences, by index: for each token of the question its best
         cosine with one of theirs ("meaning"), or the cosine of both whole ("multilingual"). The others get the least
-        of them."""
+        of them. spans: where each of these tokens stands in the question."""
         weighing = copy(self)
-        weighing.tokens, weighing.kind = dict(tokens), kind
+        weighing.tokens, weighing.kind, weighing.spans = dict(tokens), kind, spans
         read = {index: _alignment(each) for index, each in tokens.items()}
         least = np.min(list(read.values()), axis=0)
         weighing.order = self.order.copy()
@@ -344,12 +349,27 @@ class Weighing:
         value = 1 / (1 + math.exp(-float(self.features() @ np.array(model["weights"])) - model["intercept"]))
         lacks_key = self.lacks_key()
         value *= LACKING**lacks_key
+        value *= UNHEARD ** (not self._gives_value(best, least=1) and self._has_unheard())
         is_certain = (
             (not lacks_key and (self._gives_value(best) or self._says_of_whom(best)))
             or self._is_keyed_row(best)
             or bool(self._named_values[best])
         )
         return max(value, VALUE_CERTAINTY) if is_certain else value
+
+    def _has_unheard(self) -> bool:
+        """Whether a word of the question stands in no passage, and none of the tokens that were read is near to it:
+        "library" of "When does the library open?" where there is but a café."""
+        nearest = np.max(list(self.tokens.values()), axis=0) if self.spans else np.zeros(0)
+        for word in WORD.finditer(self.question.text if len(nearest) else ""):
+            own = {*content_words(word[0], self.question.language)} - self.question.either
+            places = [place for each, place in self._matcher.places.items() if each in own]
+            known = self._passages[:, places].any() or any(held[places].any() for held in self._titles)
+            within = zip(self.spans, nearest, strict=False)
+            near = [cosine for (start, end), cosine in within if start < word.end() and end > word.start()]
+            if places and not known and near and np.mean(near) < NEAR_COSINE:
+                return True
+        return False
 
     def lacks_key(self) -> int:
         """1 where no source holds a number or key of the question, or that of which it asks how many; 2 where it is
@@ -486,11 +506,11 @@ class Weighing:
         has_keys = place.is_row and bool(keys) and bool((self._held[index, self._keys] > 0).all())
         return has_keys and int((self._passages[place.source] == 0).sum()) <= may_lack
 
-    def _gives_value(self, index: int) -> bool:
-        """Whether a sentence says only words of the question, two at least, and a number or key that is new."""
+    def _gives_value(self, index: int, *, least: int = 2) -> bool:
+        """Whether a sentence says only words of the question, so many at least, and a number or key that is new."""
         words = content_words(self.places[index].said, self.question.language)
         new = [word for word in words if not self._matcher.match([word]).any()]
-        return len(words) - len(new) > 1 and bool(new) and all(any(map(str.isnumeric, word)) for word in new)
+        return len(words) - len(new) >= least and bool(new) and all(any(map(str.isnumeric, word)) for word in new)
 
     def _says_of_whom(self, index: int) -> bool:
         """Whether a sentence gives an answer of an exact kind with all words that say whose it is."""

@@ -577,6 +577,24 @@ def test_a_heading_names_the_version_or_the_person_and_a_number_its_thing(
     assert [each.quote for each in checked.citations][:1] == quotes
 
 
+@pytest.mark.parametrize(
+    ("query", "is_answered"),
+    [
+        ("When does the café open?", True),
+        ("When does the coffee bar open?", True),  # in other words
+        ("When does the library open?", False),
+        ("Who founded the clinic?", True),
+        ("Who invested in the clinic?", False),
+        ("Are rings allowed on the wards?", True),
+        ("Are dogs allowed on the wards?", False),
+    ],
+)
+def test_a_word_that_nothing_comes_near_to_is_not_answered_by_its_neighbour(query: str, is_answered: bool) -> None:
+    text = "The clinic was founded by Jonna Aalto. The café opens at 8 am. Rings are not allowed on the wards."
+    draft = ExtractiveAnswerer(local()).answer(query, [source("house", text, language="en")])
+    assert draft.abstained is not is_answered
+
+
 def test_a_birth_is_that_of_the_person_with_the_whole_name() -> None:
     sources = [
         replace(source("ann", "Ann Marsh is a cook. She was born in York.", language="en"), context="Ann Marsh"),
