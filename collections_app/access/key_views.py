@@ -10,6 +10,7 @@ from typing import Any
 
 from django import forms
 from django.contrib.auth.models import Group, User
+from django.db.models import Max
 from django.http import HttpResponse
 from django.utils.translation import gettext, gettext_lazy
 
@@ -18,8 +19,16 @@ from collections_app.access.context import current_access
 from collections_app.access.permissions import Permission
 from collections_app.access.rules import needs
 from collections_app.access.services import limit_of
-from collections_app.collections.models import collection_choices
-from collections_app.http.page_requests import PageRequest, find_or_404, page_of, render_page, submit_form, tell
+from collections_app.collections.models import collection_choices, name_actor
+from collections_app.http.page_requests import (
+    PageRequest,
+    find_or_404,
+    page_of,
+    render_page,
+    submit_form,
+    tell,
+    whole_number,
+)
 from collections_app.models import ApiKey, Collection
 
 SCOPES = [
@@ -142,19 +151,26 @@ def list_keys(request: PageRequest) -> HttpResponse:
 
 @needs(None, methods="GET POST")
 def create(request: PageRequest) -> HttpResponse:
-    """The form; after it the secret, in this answer and nowhere else."""
+    """The form; after it the secret, in this answer and nowhere else. newest: the last key when the form was shown, so
+    that a form that is sent again makes no second key."""
+    if _was_sent(request):
+        return _say_made(request)
     form = ApiKeyForm(request.POST or None, own=None if sees_all() else request.user)
 
     def save() -> HttpResponse:
         return show_secret(request, *api_keys.create_key(api_keys.NewKey(**form.values()), actor=request.user))
 
     response, status = submit_form(request, form, save)
-    return response or render_page(request, "keys/create.html", {"form": form}, status=status)
+    newest = request.POST.get("newest") or ApiKey.objects.aggregate(last=Max("pk", default=0))["last"]
+    return response or render_page(request, "keys/create.html", {"form": form, "newest": newest}, status=status)
 
 
 @needs(None, methods="GET POST")
 def rotate(request: PageRequest, pk: int) -> HttpResponse:
+    """prefix: of the secret when the form was shown, so that a form that is sent again rotates once."""
     key = find_or_404(visible_keys(request), pk=pk)
+    if request.POST.get("prefix", key.prefix) != key.prefix:
+        return _say_made(request)
     form = RotationForm(request.POST or None)
 
     def save() -> HttpResponse:
@@ -162,6 +178,16 @@ def rotate(request: PageRequest, pk: int) -> HttpResponse:
 
     response, status = submit_form(request, form, save)
     return response or render_page(request, "keys/rotate.html", {"key": key, "form": form}, status=status)
+
+
+def _was_sent(request: PageRequest) -> bool:
+    newest = whole_number(request.POST.get("newest"))
+    own = ApiKey.objects.filter(label=request.POST.get("label", "").strip(), created_by=name_actor(request.user))
+    return newest is not None and own.filter(pk__gt=newest).exists()
+
+
+def _say_made(request: PageRequest) -> HttpResponse:
+    return tell(request, gettext("The key was made already. Its secret was shown once."), "collections:keys")
 
 
 @needs(None, methods="POST")

@@ -25,6 +25,7 @@ from psycopg.errors import UndefinedTable
 from collections_app.access.context import bind, current_access, tell_nodes
 from collections_app.audit import services
 from collections_app.collections import export_parts
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.index.swap import ensure_serving
 from collections_app.jobs.operations import OnProgress, OperationProgress, begin, count_running
@@ -156,7 +157,7 @@ class Export:
         self.running = OperationProgress(
             begin(Operation.Kind.EXPORT, collection.name, actor=actor), listener=on_progress
         )
-        message = f"exported {self.counts['chunks']} chunks"
+        message = f"exported {counted(self.counts['chunks'], 'chunk')}"
         services.record(actor, [collection], "collection.export", message, after=self.counts)
         self._stream = self._guarded()
 

@@ -20,6 +20,7 @@ from collections_app.collections.deletion import fence_collection
 from collections_app.collections.export_reader import Archive
 from collections_app.collections.invariants import IMPORT_RULES, Check
 from collections_app.documents.revisions.services import record_beginning
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.jobs.operations import OperationProgress
 from collections_app.models import Collection, Document
@@ -261,7 +262,7 @@ class ImportWriter:
                     actor,
                     [self.collection],
                     "collection.import",
-                    f"imported {self.counts['chunks']} chunks",
+                    f"imported {counted(self.counts['chunks'], 'chunk')}",
                     after=self.counts,
                 )
                 self.progress.write(report=self.report(replaced=before is not None))

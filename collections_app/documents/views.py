@@ -292,14 +292,16 @@ WORDS = {
     "delete": (gettext_lazy("Delete"), gettext_lazy("%(documents)s deleted with %(chunks)s.")),
 }
 EXPLAINED = {
-    "enable": gettext_lazy("They are searched again."),
-    "disable": gettext_lazy("They are kept, but not searched."),
-    "archive": gettext_lazy("They are kept, not searched, and read-only until unarchived."),
-    "unarchive": gettext_lazy("They are editable and searched again."),
+    "enable": gettext_lazy("Enabled documents are searched again."),
+    "disable": gettext_lazy("Disabled documents are kept, but not searched."),
+    "archive": gettext_lazy("Archived documents are kept, not searched, and read-only until unarchived."),
+    "unarchive": gettext_lazy("Unarchived documents are editable and searched again."),
     "reindex": gettext_lazy(
-        "They are parsed and chunked again in the background. The current version stays searchable."
+        "The text is parsed and chunked again in the background. The current version stays searchable."
     ),
-    "delete": gettext_lazy("They go to the trash, where they can be restored, and are deleted for good later."),
+    "delete": gettext_lazy(
+        "Deleted documents go to the trash, where they can be restored until they are deleted for good."
+    ),
 }
 
 

@@ -16,6 +16,7 @@ from django.db import connection
 from collections_app.access.context import require
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.models import Collection
 from ragd.store.placement import ask_nodes, count_nodes
@@ -368,7 +369,8 @@ def rebalance(actor: Any, *, is_dry: bool = False) -> list[Move]:
         fetch_all(connection, MOVE, values)
     if moves and not is_dry:
         services.record_event(
-            actor, "cluster.rebalance", f"moved {len(moves)} shards between nodes", subject=services.Subject("cluster"),
+            actor, "cluster.rebalance", f"moved {counted(len(moves), 'shard')} between nodes",
+            subject=services.Subject("cluster"),
             after={"moves": [each.as_dict() for each in moves]},
         )  # fmt: skip
     return moves
@@ -381,7 +383,10 @@ def recover(actor: Any) -> int:
     recovered = int(fetch_all(connection, RECOVER)[0][0])
     if recovered:
         services.record_event(
-            actor, "cluster.recover", f"ended {recovered} prepared transactions", subject=services.Subject("cluster")
+            actor,
+            "cluster.recover",
+            f"ended {counted(recovered, 'prepared transaction')}",
+            subject=services.Subject("cluster"),
         )
     return recovered
 

@@ -21,6 +21,7 @@ from collections_app.access.context import require
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
+from collections_app.domain.formats import counted
 from collections_app.endpoints.providers import open_providers, provider_name
 from collections_app.errors import ServiceError
 from collections_app.jobs.attempts import WAITING, WAITING_FOR_SITE, give_up
@@ -158,7 +159,7 @@ def retry_jobs(whole: IngestBatch | Collection, *, actor: services.Actor = None)
     require(Permission.WRITE, collection_id)
     retried = _retry_failed(jobs)
     if retried:
-        services.record(actor, [whole], services.CHANGE, f"retried {retried} failed jobs")
+        services.record(actor, [whole], services.CHANGE, f"retried {counted(retried, 'failed job')}")
     return retried
 
 
@@ -283,7 +284,7 @@ def cancel_jobs(whole: IngestBatch | Collection, *, actor: services.Actor = None
         ended = _end(jobs.active(), actor)
         if ended:
             settle_index_versions(collection_id)
-            services.record(actor, [whole], services.CHANGE, f"cancelled {ended} jobs")
+            services.record(actor, [whole], services.CHANGE, f"cancelled {counted(ended, 'job')}")
     return ended
 
 

@@ -19,6 +19,7 @@ from collections_app.audit import services
 from collections_app.audit.services import differing
 from collections_app.collections.models import name_actor
 from collections_app.documents.services import trash_documents
+from collections_app.domain.formats import counted
 from collections_app.endpoints.secrets import UnreadableSecretError, decrypt, encrypt
 from collections_app.errors import ServiceError, WrongValueError
 from collections_app.jobs.leases import cancel
@@ -156,7 +157,9 @@ def delete_source(source: Source, *, with_documents: bool = False, actor: servic
         gone = 0
         if with_documents:
             gone = trash_documents(collection, brought_documents(source), actor=actor)["documents"]
-        services.record(actor, [source], services.DELETION, f"source {source.name}; {gone} documents deleted")
+        services.record(
+            actor, [source], services.DELETION, f"source {source.name}; {counted(gone, 'document')} deleted"
+        )
         with elevated(Permission.WRITE, collection.pk):  # its changes tell of documents that not everybody may read
             source.delete()
     return gone

@@ -28,6 +28,7 @@ from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.documents.services import trash_documents
 from collections_app.documents.stored_documents import lock_documents
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.jobs.leases import LeaseLostError
 from collections_app.jobs.models import TROUBLED_STATES
@@ -79,7 +80,7 @@ def request_run(
             if not dry_run and source.schedule:
                 Source.objects.filter(pk=source.pk).update(next_at=timezone.now() + source.interval)
             if agreed:
-                message = f"agreed to delete {len(agreed)} documents that {source.name} has no more"
+                message = f"agreed to delete {counted(len(agreed), 'document')} that {source.name} has no more"
                 services.record_event(actor, "source.confirm", message, subject=source)
     except IntegrityError:
         message = f"a sync of {source.name} is under way; wait until it has ended, or cancel it"

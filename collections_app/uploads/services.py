@@ -34,7 +34,7 @@ from collections_app.collections.services import check_quota
 from collections_app.documents.files import open_content, parse_limits, store_upload
 from collections_app.documents.services import delete_documents, get_document
 from collections_app.documents.stored_documents import PARENT, attachments_of, lock_documents
-from collections_app.domain.formats import MEGABYTE
+from collections_app.domain.formats import MEGABYTE, counted
 from collections_app.errors import ServiceError, UnknownError
 from collections_app.index.ingestion import CommitHook
 from collections_app.jobs.leases import cancel
@@ -210,7 +210,7 @@ def note_files(
     services.record_event(
         actor,
         "document.upload",
-        f"uploaded {len(outcomes)} files",
+        f"uploaded {counted(len(outcomes), 'file')}",
         subject=services.Subject.of(batch, (collection.pk, collection.name)),
         after={"files": len(outcomes), "outcomes": dict(counts), "doc_ids": shown},
     )

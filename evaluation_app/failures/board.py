@@ -32,6 +32,7 @@ from collections_app.access.context import require
 from collections_app.access.permissions import Permission
 from collections_app.audit import services
 from collections_app.collections.models import name_actor
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.index.stores import embedder_for
 from collections_app.models import Collection
@@ -548,7 +549,9 @@ def dismiss(
         else:
             GapDismissal.objects.filter(collection=collection, digest__in=named).delete()
         did = "dismissed" if dismissed else "brought back"
-        services.record(actor, [collection], services.CHANGE, f"{did} a content gap of {len(named)} questions")
+        services.record(
+            actor, [collection], services.CHANGE, f"{did} a content gap of {counted(len(named), 'question')}"
+        )
     return len(named)
 
 

@@ -21,6 +21,7 @@ from collections_app.audit import services
 from collections_app.collections.models import name_actor
 from collections_app.collections.services import get_collection
 from collections_app.documents.revisions.differences import Part, mark_words
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError, UnknownError
 from evaluation_app.golden.questions import Golden, clean_description, clean_name
 from evaluation_app.judges.rubrics import clean_rubrics
@@ -434,7 +435,7 @@ def delete_set(golden_set: GoldenSet, *, actor: services.Actor = None) -> dict[s
             actor,
             [locked],
             services.DELETION,
-            f"deleted golden set {locked.name} with {counts['questions']} questions",
+            f"deleted golden set {locked.name} with {counted(counts['questions'], 'question')}",
             before={"version": locked.version, "digest": locked.digest} | counts,
         )
         locked.delete()

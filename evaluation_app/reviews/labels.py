@@ -22,6 +22,7 @@ from collections_app.access.services import require_in
 from collections_app.audit import services
 from collections_app.chunks.finding_scan import SecurityPolicy, policy_of
 from collections_app.collections.models import name_actor
+from collections_app.domain.formats import counted
 from collections_app.errors import ServiceError
 from collections_app.models import ApiKey
 from evaluation_app.measures.scores import key_answer, key_documents
@@ -90,7 +91,9 @@ def queue_run(
         tasks = [_task_of_item(each, run, wanted, actor) for each in fresh]
         made = ReviewTask.objects.bulk_create(tasks, ignore_conflicts=True)
         _tell_drawn(chosen, ReviewTask.objects.filter(item__in=[each.row.pk for each in chosen]))
-        services.record(actor, [run], services.CHANGE, f"queued {len(made)} answers of {run} for review ({which})")
+        services.record(
+            actor, [run], services.CHANGE, f"queued {counted(len(made), 'answer')} of {run} for review ({which})"
+        )
     return QueuedCount(len(fresh), len(chosen) - len(fresh))
 
 

@@ -25,6 +25,7 @@ from collections_app.collections.invariants import request_check
 from collections_app.collections.models import name_actor
 from collections_app.collections.retention_periods import kept_for
 from collections_app.documents.services import expire_trash, expired_trash
+from collections_app.domain.formats import counted
 from collections_app.endpoints.server_settings import stored
 from collections_app.errors import ServiceError
 from collections_app.index.stores import open_rerankers
@@ -276,7 +277,7 @@ def retry_failed(run: EvaluationRun, actor: services.Actor, *, send: bool = True
         locked.done, locked.failed = locked.items.count(), 0
         _queue_again(locked)
         services.record(
-            actor, [locked], services.CHANGE, f"retried {len(failed)} failed questions of {locked.set_name}"
+            actor, [locked], services.CHANGE, f"retried {counted(len(failed), 'failed question')} of {locked.set_name}"
         )
         if send:
             enqueue(RUN_EVALUATION, str(locked.pk))

@@ -26,6 +26,7 @@ from collections_app.access.context import current_access, elevated
 from collections_app.access.permissions import Permission
 from collections_app.audit.services import Actor, Subject, record_event
 from collections_app.commands.subcommand import UsageError
+from collections_app.domain.formats import counted
 from collections_app.endpoints.server_settings import change_settings
 from collections_app.jobs.operations import OperationProgress, handles, last_operation, request_operation
 from collections_app.jobs.workers import record_backup
@@ -157,7 +158,7 @@ def back_up(progress: OperationProgress, repository: Repository, keep: int) -> A
         backup = back_up_database(settings.DATABASE_URL, settings.RAGD_VAR, repository, keeps_secret_key=keeps)
     answer = summarize(backup, repository, began, keep_newest(repository, keep))
     record_backup(answer)
-    _note("backup.create", f"backed up {answer['rows']} rows", answer)
+    _note("backup.create", f"backed up {counted(answer['rows'], 'row')}", answer)
     progress.succeed(answer)
     return answer
 

@@ -245,7 +245,7 @@ def test_what_cannot_be_done_is_told(notes: Collection, document: Document) -> N
         edit_chunk(notes, "a", 0, " \n ")
     with refuses("invalid_input", "content", "32000", "32001"):
         edit_chunk(notes, "a", 0, "x" * 32_001)
-    with refuses("conflict", "revision", "7") as stale:
+    with refuses("conflict", "revision", "Reload it, then save again") as stale:
         edit_chunk(notes, "a", 0, "x", revision=7)
     assert stale.value.status == 409
     with refuses("unknown_overlay", "overlay_id", "99"):

@@ -21,7 +21,7 @@ from collections_app.models import ApiKey, RoleGrant
 from tests.api.conftest import Api
 from tests.keys.conftest import World
 from tests.refusals import raises_with
-from tests.web.pages import client_of, texts
+from tests.web.pages import attribute, client_of, texts
 
 pytestmark = pytest.mark.django_db
 ALL = {"read", "ask", "write", "evaluate", "administer"}
@@ -204,6 +204,22 @@ def test_an_administrator_makes_rotates_and_revokes_keys_on_the_page(pages: Call
     assert authenticate(renewed) is None
     for wrong in ({"label": "", "collections": "notes"}, {"label": "no collection"}):
         assert client.post("/keys/?view=new", {"scopes": ["read"]} | wrong).status_code == 422
+
+
+def test_a_form_that_is_sent_again_makes_and_rotates_one_key(pages: Callable[[User], Client]) -> None:
+    client = pages(User.objects.create_superuser("boss"))
+    newest = attribute(client.get("/keys/?view=new"), "main input[name=newest]", "value")
+    form = {"label": "page", "scopes": ["read"], "collections": "", "newest": newest or ""}
+    secret = client.post("/keys/?view=new", form).context["secret"]
+    again = client.post("/keys/?view=new", form)
+    assert again.status_code == 302 and ApiKey.objects.filter(label="page").count() == 1
+    assert client.post("/keys/?view=new", form | {"label": "other"}).status_code == 200
+    key = ApiKey.objects.get(label="page")
+    rotation = f"/keys/?view=rotate&pk={key.pk}"
+    form = {"overlap_hours": "0", "prefix": attribute(client.get(rotation), "main input[name=prefix]", "value") or ""}
+    renewed = client.post(rotation, form).context["secret"]
+    assert client.post(rotation, form).status_code == 302
+    assert (authenticate(secret), authenticate(renewed)) == (None, key)
 
 
 def test_a_person_sees_and_makes_keys_that_act_as_themselves(pages: Callable[[User], Client], people: Any) -> None:

@@ -139,6 +139,12 @@ def test_tags_and_metadata_of_many(visitor: Client, nature: Any) -> None:
     assert (get_document(nature, WHALES).language_stated, get_document(nature, WHALES).language) == ("", "en")
 
 
+def test_a_dialog_about_one_document_does_not_speak_of_several(visitor: Client, nature: Any) -> None:
+    asked = visitor.post(CHANGE, {"action": "delete", "doc_id": WHALES})
+    assert "1 document" in text(asked) and "Deleted documents go to the trash" in text(asked)
+    assert "They " not in text(asked)
+
+
 def test_one_document_is_edited_by_its_form(visitor: Client, nature: Any) -> None:
     address = f"{TABLE}documents/{WHALES}/?view=edit"
     html = text(visitor.get(address))

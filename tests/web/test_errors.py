@@ -23,7 +23,7 @@ from collections_app.models import RoleGrant
 from ragd_site.access.middleware import LIMITS, page_refused
 from retrieval_app.models import QueryRun
 from tests.addresses import all_addresses
-from tests.web.pages import client_of, has, texts
+from tests.web.pages import attribute, client_of, has, text, texts
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
 
@@ -267,3 +267,9 @@ def test_answers_of_the_api_are_not_stored_and_protect_a_browser(client: Client,
         headers = client.get(path, headers=bearer).headers
         assert {"Content-Security-Policy", "X-Frame-Options", "X-Content-Type-Options"} <= set(headers)
         assert headers["Cache-Control"] == "private, no-store"
+
+
+def test_the_log_in_page_shows_no_address(client: Client, db: None) -> None:
+    page = client.get("/accounts/login/?next=/collections/nature/%3Fview%3Dchange")
+    assert attribute(page, "input[name=next]", "value") == "/collections/nature/?view=change"
+    assert "view=change" not in " ".join(texts(page, "body")) and "Log in to open the page" in text(page)
