@@ -43,7 +43,7 @@ PARTS = FRAGMENTS | {
 }  # fmt: skip
 # GET reads a row that only those see who see everybody's query runs
 OF_A_THREAD = "chat/<"  # which its owner, root, shares with nobody
-OF_A_RUN = ("runs/", "traces/<", "evaluation/sets/from-run/", "evaluation/sets/of-run/")
+OF_A_RUN = ("runs/", "traces/<", "evaluation/review/<", "evaluation/sets/from-run/", "evaluation/sets/of-run/")
 RUNS_AND_TRACES = ("/runs/", "/traces/")
 
 
@@ -232,7 +232,7 @@ def test_changes_that_a_role_does_not_give_are_refused(house: House) -> None:
             continue
         name = min(refused, key=lambda each: tried[each])
         tried[name] += 1
-        hidden = "<" in route and (route.startswith("runs/") or name == "nobody")
+        hidden = "<" in route and (route.startswith(("runs/", "evaluation/review/<")) or name == "nobody")
         response = clients[name].post(address)
         if response.status_code != 403 and not (hidden and response.status_code == 404):
             wrong.append(f"{name} {view_name} {address}: {response.status_code}")
