@@ -25,6 +25,7 @@ from typing import Any, Literal, TypeGuard
 
 from django.utils.translation import gettext
 
+from collections_app.domain.formats import localized
 from ragd.errors import InvalidInput
 
 Bands = Mapping[str, tuple[float, float]]
@@ -309,7 +310,7 @@ class Mode:
 
     def describe_band(self, bands: Mapping[str, tuple[float, float]]) -> str:
         """The band with its numbers, in the language of the page."""
-        bounds = {name: f"{bands[name][1]:g}" for name in self.measures if name in bands}
+        bounds = {name: localized("{:g}".format)(bands[name][1]) for name in self.measures if name in bands}
         text = gettext(self.band).replace("{poor}", next(iter(bounds.values()), ""))
         for name, bound in bounds.items():
             text = text.replace(f"{{{name}}}", bound)
