@@ -45,7 +45,7 @@ def test_sets_are_made_listed_changed_and_deleted(trees: Any) -> None:
     assert trees.delete("/golden-sets/wood").json() == {"questions": 1, "versions": 2, "runs": 0}
     assert trees.get("/golden-sets").json() == {"items": [], "next_cursor": None}
     words = AuditEvent.objects.order_by("-id").values_list("message", flat=True)[0]
-    assert words == "deleted golden set wood with 1 questions"
+    assert words == "deleted golden set wood with 1 question"
 
 
 def test_a_name_is_free_in_another_collection_and_tells_a_limited_key_nothing(
