@@ -171,17 +171,16 @@ class ExtractiveAnswerer:
         language = weighing.question.language
         rest, before = without(query, named, language), without(topic, named, language)
         asked = content_words(f"{before} {rest}", language) if named else []
-        best = int(np.argmax(weighing.scores())) if part.sentences else 0
-        if (
-            not asked
-            or part.listing
-            or weighing.lacks_key()
-            or (part.certainty >= self.evidence_min and weighing.holds_any(best, asked))
-        ):
+        if not asked or not part.sentences or part.listing or weighing.lacks_key():
+            return part
+        best = int(np.argmax(weighing.scores()))
+        if part.certainty >= self.evidence_min and weighing.holds_any(best, asked):
             return part
         titled, again = self._weigh(rest, [sources[number] for number in numbers], (), topic=before)
+        if not titled.sentences or titled.certainty < self.evidence_min:
+            return part
         best = int(np.argmax(again.scores()))
-        if titled.certainty < self.evidence_min or not (again.holds_any(best, asked) and again.says_more(best)):
+        if not again.holds_any(best, asked) or not again.says_more(best):
             return part
 
         def place(items: list[Sentence]) -> list[Sentence]:

@@ -577,6 +577,14 @@ def test_a_heading_names_the_version_or_the_person_and_a_number_its_thing(
     assert [each.quote for each in checked.citations][:1] == quotes
 
 
+def test_a_title_without_a_sentence_below_it_answers_nothing() -> None:
+    sources = [
+        replace(source("ontrel", "# Ontrel", language="en"), context="Ontrel"),
+        replace(source("calmexin", "Adults take one tablet of it.", language="en"), context="Calmexin"),
+    ]
+    assert ExtractiveAnswerer(local()).answer("How should Ontrel be stored?", sources).abstained
+
+
 @pytest.mark.parametrize(
     ("query", "is_answered"),
     [
@@ -759,10 +767,14 @@ def test_nothing_is_chosen_from_nothing() -> None:
 TEXTS = st.text(alphabet=st.sampled_from("abcdefg .:!?\n[1]#`*-é天"), max_size=300)
 
 
-@settings(max_examples=50)
+@settings(max_examples=100)
 @given(TEXTS, st.lists(TEXTS, max_size=4))
 def test_every_quotation_is_an_exact_slice(query: str, contents: list[str]) -> None:
-    sources = [source(f"d{number}", text, start=number * 1000) for number, text in enumerate(contents)]
+    titles = query.split() or [""]  # each source is called like a word of the question
+    sources = [
+        replace(source(f"d{number}", text, start=number * 1000), context=titles[number % len(titles)])
+        for number, text in enumerate(contents)
+    ]
     answerer = ExtractiveAnswerer(WordEmbedder(), evidence_min=0.0)
     draft = answerer.answer(query, sources)
     for item in draft.checked.citations:
