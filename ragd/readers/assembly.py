@@ -40,7 +40,9 @@ INVISIBLE = "\u200b\u2060 "
 TITLES_OF_NOBODY = frozenset(
     {"powerpoint presentation", "slide 1", "untitled", "untitled document", "document", "word document", "(untitled)"}
 )
-TITLE_OF_PLACE = re.compile(r"(?:page|slide|sheet|document|presentation|book|untitled|new document)[ -]?\d*")
+TITLE_OF_PLACE = re.compile(
+    r"(?:page|slide|sheet|document|presentation|book|untitled|new document)[ -]?\d*|(?:about|data|file):.*"
+)
 TITLE_OF_PRINTER = re.compile(r"^Microsoft (?:Office )?(?:Word|PowerPoint|Excel) ?- ")
 # The name that a file had when a program wrote its title: the name that it has now says more.
 SUFFIX_IN_TITLE = re.compile(

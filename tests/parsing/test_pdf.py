@@ -43,6 +43,7 @@ def test_each_page_is_a_slice_with_its_label() -> None:
         ("Untitled", ""),
         ("Page 1", ""),
         ("Slide 1", ""),
+        ("about:blank", ""),  # of a browser that printed a page without an address
         ("Presentation2", ""),
         ("E-Mail", "E-Mail"),
         ("Follow-up of the X-ray-free year", "Follow-up of the X-ray-free year"),
